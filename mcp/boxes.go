@@ -49,8 +49,12 @@ func (b *boxes) counted() ([]sandbox.Status, error) {
 		made[mine[i].Name] = mine[i].Created
 	}
 	return slices.DeleteFunc(mine, func(st sandbox.Status) bool {
-		at, there := made[st.Root]
-		return st.Parent != "" && there && at.Equal(st.RootCreated)
+		root, created := st.Root, st.RootCreated
+		if root == "" { // of an older msb
+			root, created = st.Parent, st.ParentCreated
+		}
+		at, there := made[root]
+		return st.Parent != "" && there && at.Equal(created)
 	}), err
 }
 

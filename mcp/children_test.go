@@ -1,6 +1,9 @@
 package mcp
 
 import (
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -126,5 +129,47 @@ func TestI17_ChildrenWithoutTheirRootCount(t *testing.T) {
 		p.says(t, true, "sandbox_create", m{"name": "next"}, "too many sandboxes")
 		p.says(t, false, "sandbox_stop", m{"sandbox": "kid1", "remove": true}, "kid1 removed")
 		p.says(t, false, "sandbox_create", m{"name": "next"})
+	}
+}
+
+// TestI17_ChildrenOfAnOlderMSBCountForTheirParent: an older msb wrote down no root.
+func TestI17_ChildrenOfAnOlderMSBCountForTheirParent(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(o *Options) { o.Floor = policy(t, childFloor) })
+	p.says(t, false, "sandbox_create", m{"name": "top"})
+	p.says(t, false, "child_spawn", m{"sandbox": "top", "name": "kid"})
+	file := filepath.Join(p.opts.Home.Dir(), "sandboxes", "kid", "sandbox.json")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stored m
+	if err := json.Unmarshal(text, &stored); err != nil || stored["root"] != "top" {
+		t.Fatalf("%v, %v", stored["root"], err)
+	}
+	delete(stored, "root")
+	delete(stored, "root_created")
+	if text, err = json.Marshal(stored); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	counts := func() int {
+		t.Helper()
+		all, err := p.counted()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	if n := counts(); n != 1 {
+		t.Errorf("%d count beside their parent, want it alone", n)
+	}
+	if err := p.opts.Home.Remove(t.Context(), "top"); err != nil {
+		t.Fatal(err)
+	}
+	if n := counts(); n != 1 {
+		t.Errorf("%d count without their parent, want the child", n)
 	}
 }
