@@ -272,14 +272,14 @@ func TestI18_ClonesShareNoIdentity(t *testing.T) {
 		"Tmpfs", "ReadOnly", "Restart", "IdleStop", "Lifetime", "Labels", "PolicyPath", "FloorPath", "Disk", "Image", "PolicyImage", "ImageDigest", "ImageConfig", "HideCredentials",
 		"OperatorDirectories", "OperatorVolumes", "Credentials",
 	}
-	own := []string{"Name", "Hostname", "Created", "Placeholders", "NewIdentity", "ForgetCA", "ParentPlaceholders", "Label", "Audit", "AuditLabels", "Pcap", "PcapOptions", "Ports", "AutoRemove", "Renamed", "Ran", "Requests", "Parent", "ParentCreated", "Children"}
+	own := []string{"Name", "Hostname", "Created", "Placeholders", "NewIdentity", "ForgetCA", "ParentPlaceholders", "Label", "Audit", "AuditLabels", "Pcap", "PcapOptions", "Ports", "AutoRemove", "Renamed", "Ran", "Requests", "Parent", "ParentCreated", "Root", "RootCreated", "Children"}
 	parent := &state.Stored{
 		Spec: state.Spec{
 			Name: "web", Hostname: "by-hand", Audit: "/a", AuditLabels: map[string]string{"pod": "web"}, Pcap: "/p", PcapOptions: PcapOptions{Off: true}, Ports: []Port{{Host: 80, Guest: 8080}}, AutoRemove: true,
 			Policy: "p", Env: []string{"A=b"}, Grants: grants.Set{},
 		},
 		Created: time.Unix(1, 0), Placeholders: map[string]string{"KEY": "placeholder"}, Label: "a program's", Labels: map[string]string{"a": "b"}, Renamed: "x", Ran: time.Hour,
-		Parent: "above", ParentCreated: time.Unix(1, 0), Children: &policies.ChildBudget{Count: 1},
+		Parent: "above", ParentCreated: time.Unix(1, 0), Root: "top", RootCreated: time.Unix(1, 0), Children: &policies.ChildBudget{Count: 1},
 		Requests: []state.Request{{ID: "k3x7pq2m", State: state.RequestApproved}},
 	}
 	clone := cloneOf(parent, "other", "certs")
