@@ -50,7 +50,9 @@ func TestNPMPackageRunsMSB(t *testing.T) {
 		}
 	}
 
-	client, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), &sdk.CommandTransport{Command: npx("mcp")}, nil)
+	server := npx("mcp")
+	server.Stderr = t.Output()
+	client, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), &sdk.CommandTransport{Command: server}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
