@@ -163,7 +163,12 @@ func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		next = h.now
 	}
 	if session := r.Header.Get("Mcp-Session-Id"); session != "" && !stateless {
-		defer h.sessions.use(session, false)()
+		done, ok := h.sessions.use(session, false)
+		if !ok {
+			http.Error(w, "session not found", http.StatusNotFound) // as go-sdk says it
+			return
+		}
+		defer done()
 	}
 	if r.Method != http.MethodPost {
 		next.ServeHTTP(w, r)

@@ -124,12 +124,12 @@ func TestI11_UnusedSessionsEnd(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Hour - 1)
-		if n := len(h.sessions.live()); n != 1 {
+		if n := len(h.sessions.alive()); n != 1 {
 			t.Errorf("%d sessions before the hour is over", n)
 		}
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		if w := ask(session, ping("3")); w.Code != http.StatusNotFound || len(h.sessions.live()) != 0 {
+		if w := ask(session, ping("3")); w.Code != http.StatusNotFound || len(h.sessions.alive()) != 0 {
 			t.Errorf("after an hour: %d %s", w.Code, w.Body)
 		}
 		s.end()

@@ -72,7 +72,7 @@ func TestI15_SmuggledRequestsAreRefused(t *testing.T) {
 		}
 	}
 	n := 0
-	for range h.sessions.live() {
+	for range h.sessions.alive() {
 		n++
 	}
 	if n != 3 {
@@ -141,6 +141,39 @@ func TestI11_SlowHTTPClientsAreDisconnected(t *testing.T) {
 			}
 		}
 		_ = near.Close()
+		close(l.ended)
+		_ = srv.Close()
+	}
+}
+
+// TestI11_SlowReadersHoldNoOpening: a client that doesn't read the answer that opens its session, or refuses it, keeps nobody
+// else from opening one. Here a connection holds nothing, as one does whose buffers are full.
+func TestI11_SlowReadersHoldNoOpening(t *testing.T) {
+	t.Parallel()
+	for _, message := range []string{initialize, ping("1")} {
+		h := serve(t, nil).overHTTP("test", HTTPOptions{})
+		h.write = time.Minute
+		l := &pipes{make(chan net.Conn, 1), make(chan struct{})}
+		srv := &http.Server{Handler: h}
+		go func() { _ = srv.Serve(l) }()
+		ask := func(text string) net.Conn {
+			t.Helper()
+			near, far := net.Pipe()
+			l.conns <- far
+			_ = near.SetDeadline(time.Now().Add(h.write / 2))
+			if _, err := fmt.Fprintf(near, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\nContent-Length: %d\r\n\r\n%s", HTTPPath, len(text), text); err != nil {
+				t.Fatal(err)
+			}
+			return near
+		}
+		slow := ask(message)
+		if _, err := slow.Read(make([]byte, 1)); err != nil { // it is being answered
+			t.Fatal(err)
+		}
+		if r, err := http.ReadResponse(bufio.NewReader(ask(initialize)), nil); err != nil || r.StatusCode != http.StatusOK {
+			t.Errorf("%s: the next client: %+v, %v", message, r, err)
+		}
+		_ = slow.Close()
 		close(l.ended)
 		_ = srv.Close()
 	}

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"strings"
@@ -20,11 +21,13 @@ type sessionBound struct {
 	most   int
 	server *sdk.Server
 	now    func() time.Time
+	end    func(*sdk.ServerSession) // closes it, but in tests
 
 	opening sync.Mutex // held by a request that opens a session
 
-	mu   sync.Mutex
-	uses map[string]*sessionUse // by the ids of live sessions
+	mu     sync.Mutex
+	uses   map[string]*sessionUse // by the ids of live sessions
+	ending map[string]bool        // sessions whose place is another's already
 }
 
 // sessionUse is how a session is used.
@@ -35,28 +38,35 @@ type sessionUse struct {
 }
 
 func newSessionBound(server *sdk.Server) *sessionBound {
-	b := &sessionBound{most: maxSessions, server: server, now: time.Now, uses: map[string]*sessionUse{}}
+	b := &sessionBound{most: maxSessions, server: server, now: time.Now, uses: map[string]*sessionUse{}, ending: map[string]bool{}}
+	b.end = func(s *sdk.ServerSession) { _ = s.Close() } // its client may be gone
 	server.AddReceivingMiddleware(b.middleware)
 	return b
 }
 
-// live are the sessions by their ids.
+// live are the sessions by their ids, without those that are ending. b.mu is held.
 func (b *sessionBound) live() map[string]*sdk.ServerSession {
 	live := map[string]*sdk.ServerSession{}
 	for s := range b.server.Sessions() {
-		live[s.ID()] = s
+		if !b.ending[s.ID()] {
+			live[s.ID()] = s
+		}
 	}
 	return live
 }
 
-// use counts a use of a session until done is called. An id that is no session's has no effect.
-func (b *sessionBound) use(id string, called bool) (done func()) {
+// use counts a use of a session until done is called. An id that is no session's has no effect. It reports false for a
+// session that is ending.
+func (b *sessionBound) use(id string, called bool) (done func(), ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.ending[id] {
+		return func() {}, false
+	}
 	u := b.uses[id]
 	if u == nil {
 		if b.live()[id] == nil {
-			return func() {}
+			return func() {}, true
 		}
 		u = &sessionUse{}
 		b.uses[id] = u
@@ -68,7 +78,7 @@ func (b *sessionBound) use(id string, called bool) (done func()) {
 		defer b.mu.Unlock()
 		u.busy--
 		u.last = b.now()
-	}
+	}, true
 }
 
 // middleware counts what is in progress in a session, which may outlive its connection.
@@ -76,14 +86,26 @@ func (b *sessionBound) middleware(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 		if s, ok := req.GetSession().(*sdk.ServerSession); ok {
 			opens := method == "initialize" || method == "ping" || strings.HasPrefix(method, "notifications/") || strings.HasSuffix(method, "/list")
-			defer b.use(s.ID(), !opens)()
+			done, _ := b.use(s.ID(), !opens)
+			defer done()
 		}
 		return next(ctx, method, req)
 	}
 }
 
-// open serves a request that opens a session, or reports false if there are too many that are in use.
+// open serves a request that opens a session, or reports false if there are too many that are in use. The answer is sent
+// when the next request may open one: its client may be slow to read it.
 func (b *sessionBound) open(w http.ResponseWriter, r *http.Request, next http.Handler) bool {
+	held := &heldAnswer{ResponseWriter: w, status: http.StatusOK}
+	if !b.openHeld(held, r, next) {
+		return false
+	}
+	w.WriteHeader(held.status)
+	_, _ = w.Write(held.body.Bytes()) // a client that is gone needs none
+	return true
+}
+
+func (b *sessionBound) openHeld(w *heldAnswer, r *http.Request, next http.Handler) bool {
 	b.opening.Lock()
 	defer b.opening.Unlock()
 	if !b.makeRoom() {
@@ -93,11 +115,30 @@ func (b *sessionBound) open(w http.ResponseWriter, r *http.Request, next http.Ha
 	return true
 }
 
+// heldAnswer is a ResponseWriter that keeps a short answer.
+type heldAnswer struct {
+	http.ResponseWriter
+	status int
+	body   bytes.Buffer
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (h *heldAnswer) WriteHeader(status int) { h.status = status }
+
+// Write implements http.ResponseWriter.
+func (h *heldAnswer) Write(b []byte) (int, error) { return h.body.Write(b) }
+
+// Flush implements http.Flusher.
+func (h *heldAnswer) Flush() {}
+
 // makeRoom reports whether there is room for a session. It may end one that isn't in use: first one that made no call, as
 // a flood of them would, and of these the one that is idle longest.
 func (b *sessionBound) makeRoom() bool {
-	b.mu.Lock() // until it has ended: a request that comes meanwhile gets 404
+	b.mu.Lock()
 	defer b.mu.Unlock()
+	if len(b.ending) >= b.most { // each waits for its client
+		return false
+	}
 	live := b.live()
 	for id := range b.uses {
 		if live[id] == nil {
@@ -124,7 +165,14 @@ func (b *sessionBound) makeRoom() bool {
 	if idle == nil {
 		return false
 	}
-	delete(b.uses, idle.ID())
-	_ = idle.Close() // its client may be gone
+	id := idle.ID()
+	delete(b.uses, id)
+	b.ending[id] = true
+	go func() {
+		b.end(idle)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.ending, id)
+	}()
 	return true
 }

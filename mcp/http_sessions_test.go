@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // manySessions is a server over HTTP with room for three sessions, and a clock.
@@ -100,7 +102,7 @@ func TestI11_LeftSessionsMakeRoom(t *testing.T) {
 		}
 	}
 	s.ends(first, true)
-	if n := len(s.live()); n != 3 || len(s.uses) != 3 {
+	if n := len(s.alive()); n != 3 || len(s.uses) != 3 {
 		t.Errorf("%d sessions, %d known", n, len(s.uses))
 	}
 }
@@ -133,7 +135,7 @@ func TestI11_SessionsThatAreIdleLongestEnd(t *testing.T) {
 			t.Fatalf("%s: no room", what)
 		}
 		calls := what == "a call" || what == "a resource"
-		live := s.live()
+		live := s.alive()
 		if (live[used] != nil) != calls || (live[older] != nil) == calls || live[newer] == nil {
 			t.Errorf("%s: the used one is there: %v, the older %v, the newer %v", what, live[used] != nil, live[older] != nil, live[newer] != nil)
 		}
@@ -188,7 +190,7 @@ func TestI11_FloodsEndNoUsedSessions(t *testing.T) {
 		}
 	}
 	s.opened() // which has no room
-	live := s.live()
+	live := s.alive()
 	if live[streaming] == nil || live[calling] == nil {
 		t.Fatalf("ended: the one with a stream %v, the one with a call %v", live[streaming] == nil, live[calling] == nil)
 	}
@@ -199,9 +201,49 @@ func TestI11_FloodsEndNoUsedSessions(t *testing.T) {
 	s.opened()
 	s.opened()
 	s.opened()
-	if live := s.live(); live[streaming] != nil || live[calling] != nil {
+	if live := s.alive(); live[streaming] != nil || live[calling] != nil {
 		t.Errorf("the twin: there are %v, %v", live[streaming], live[calling])
 	}
+}
+
+// TestI11_SlowEndsOfSessionsHoldNoOthers: a session that makes room and whose end waits for its client keeps others from
+// nothing, until as many are ending as may be open. Its client gets 404 at once.
+func TestI11_SlowEndsOfSessionsHoldNoOthers(t *testing.T) {
+	t.Parallel()
+	s := withManySessions(t, nil)
+	let, end := make(chan struct{}), s.end
+	s.end = func(one *sdk.ServerSession) {
+		<-let
+		end(one)
+	}
+	var first []string
+	for range s.most {
+		first = append(first, s.opened())
+		s.wait(1) // so that it is idle longer than the next one
+	}
+	for _, one := range first {
+		s.wait(sessionGrace)
+		if s.opened() == "" {
+			t.Fatal("a slow end keeps others out")
+		}
+		s.ends(one, true)
+	}
+	s.wait(sessionGrace)
+	if s.opened() != "" {
+		t.Error("the sessions that are ending have no bound")
+	}
+	close(let)
+	s.until("they have ended", func() bool { return len(s.ending) == 0 })
+	if s.opened() == "" {
+		t.Error("no room once they have ended")
+	}
+}
+
+// alive are the sessions that are not ending, by their ids.
+func (b *sessionBound) alive() map[string]*sdk.ServerSession {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.live()
 }
 
 // until waits for what the server does at the end of a request.

@@ -128,7 +128,7 @@ func TestHTTPVersionsChooseSessions(t *testing.T) {
 		t.Errorf("a later revision: %d, session %q: %s", status, session, text)
 	}
 	n := 0
-	for range h.sessions.live() {
+	for range h.sessions.alive() {
 		n++
 	}
 	if n != 1 {
@@ -173,7 +173,7 @@ func TestI15_HTTPServesItsOwnClients(t *testing.T) {
 			t.Errorf("%s: %d for what is no JSON: it was read", what, status)
 		}
 	}
-	if n := len(h.sessions.live()); n != opened {
+	if n := len(h.sessions.alive()); n != opened {
 		t.Errorf("%d sessions are open, want %d: what was refused was served", n, opened)
 	}
 	w := httptest.NewRecorder()
