@@ -23,6 +23,7 @@ type boxes struct {
 	mu       sync.Mutex
 	reserved int            // places of sandboxes that are not in the state directory (yet)
 	starting map[string]int // starts under way, by the sandboxes' names
+	taking   int            // snapshots that are being taken
 }
 
 // mine are the sandboxes that were made under any version of the floor's file.

@@ -129,6 +129,55 @@ func TestI17_ServersShareTheBoundOnClones(t *testing.T) {
 	}
 }
 
+// TestI17_ServersShareTheBoundsOnVolumesAndSnapshots that begin to make some at the same time.
+func TestI17_ServersShareTheBoundsOnVolumesAndSnapshots(t *testing.T) {
+	t.Parallel()
+	home := newHome(t)
+	var making sync.WaitGroup
+	var all []*playground
+	for range 6 {
+		all = append(all, serve(t, func(o *Options) {
+			o.Home, o.Disk, o.Tools = home, 64<<20, []string{"volumes", "snapshots"}
+		}))
+	}
+	first := all[0]
+	first.says(t, false, "sandbox_create", m{"name": "origin"})
+	for i := range maxVolumes - 1 {
+		first.says(t, false, "volume_create", m{"name": fmt.Sprintf("v%d", i), "size_mb": 16})
+		first.says(t, false, "snapshot_create", m{"sandbox": "origin", "snapshot": fmt.Sprintf("s%d", i)})
+	}
+	for i, p := range all { // all but one of each may fail
+		making.Go(func() { _, _ = p.makeVolume(fmt.Sprintf("w%d", i), 16) })
+		making.Go(func() { _, _ = ownSnapshots{p.boxes}.takeSnapshot(t.Context(), "origin", fmt.Sprintf("t%d", i)) })
+	}
+	making.Wait()
+	if have, err := first.volumes(); err != nil || len(have) > maxVolumes {
+		t.Errorf("%d volumes (%v), want at most %d", len(have), err, maxVolumes)
+	}
+	if have, err := (ownSnapshots{first.boxes}).snapshots(); err != nil || len(have) > maxSnapshots {
+		t.Errorf("%d snapshots (%v), want at most %d", len(have), err, maxSnapshots)
+	}
+}
+
+// TestI11_SnapshotsHoldNoOtherCalls: what takes long to copy keeps no other call waiting, and counts meanwhile.
+func TestI11_SnapshotsHoldNoOtherCalls(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(o *Options) { o.Disk, o.Tools = 64<<20, []string{"volumes", "snapshots"} })
+	p.says(t, false, "sandbox_create", m{"name": "origin"})
+	own := ownSnapshots{p.boxes}
+	for i := range maxSnapshots - 1 {
+		p.says(t, false, "snapshot_create", m{"sandbox": "origin", "snapshot": fmt.Sprintf("s%d", i)})
+	}
+	free, err := own.reserveSnapshot() // as the last one is being copied
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.says(t, false, "volume_create", m{"name": "v", "size_mb": 16})
+	p.says(t, true, "snapshot_create", m{"sandbox": "origin"}, "at most 8 may be")
+	free()
+	p.says(t, false, "snapshot_create", m{"sandbox": "origin"})
+}
+
 // TestI15_BoundsHoldForOlderSandboxes serves sandboxes again with smaller bounds than they were made with.
 func TestI15_BoundsHoldForOlderSandboxes(t *testing.T) {
 	t.Parallel()

@@ -48,15 +48,11 @@ func (b ownSnapshots) takeSnapshot(ctx context.Context, box, name string) (strin
 	if err != nil {
 		return "", err
 	}
-	b.mu.Lock() // the lock that their number is checked under
-	defer b.mu.Unlock()
-	all, err := b.snapshots()
+	free, err := b.reserveSnapshot()
 	if err != nil {
 		return "", err
 	}
-	if len(all) >= maxSnapshots {
-		return "", say("there are %d snapshots, and at most %d may be; remove one with snapshot_remove", len(all), maxSnapshots)
-	}
+	defer free()
 	taken, err := b.only(st).Snapshots().Create(ctx, st.Name, sandbox.SnapshotOptions{Name: name, Labels: map[string]string{snapshotLabel: b.label}})
 	if errors.Is(err, sandbox.ErrSnapshotExists) {
 		return "", fmt.Errorf("%w: %s; choose another name", sandbox.ErrSnapshotExists, printed(name))
@@ -64,7 +60,30 @@ func (b ownSnapshots) takeSnapshot(ctx context.Context, box, name string) (strin
 	if err != nil {
 		return "", err
 	}
+	// Another server on this state directory may have taken one at the same time.
+	if all, err := b.snapshots(); err != nil || len(all) > maxSnapshots {
+		return "", errors.Join(err, tooManySnapshots(len(all)-1), b.opts.Home.Snapshots().Remove(taken.Name))
+	}
 	return fmt.Sprintf("snapshot %s has the disk of sandbox %s; programs and memory are not in it", taken.Name, st.Name), nil
+}
+
+func tooManySnapshots(there int) error {
+	return say("there are %d snapshots, and at most %d may be; remove one with snapshot_remove", there, maxSnapshots)
+}
+
+// reserveSnapshot takes a place for a snapshot that is being taken, which may take long.
+func (b ownSnapshots) reserveSnapshot() (free func(), err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all, err := b.snapshots()
+	if err != nil {
+		return nil, err
+	}
+	if there := len(all) + b.taking; there >= maxSnapshots {
+		return nil, tooManySnapshots(there)
+	}
+	b.taking++
+	return func() { b.mu.Lock(); b.taking--; b.mu.Unlock() }, nil
 }
 
 // snapshotRow is a snapshot as a client sees it.

@@ -68,14 +68,22 @@ func (b *boxes) makeVolume(name string, sizeMB int64) (string, error) {
 		return "", err
 	}
 	if len(all) >= maxVolumes {
-		return "", say("there are %d volumes, and at most %d may be; remove one with volume_remove", len(all), maxVolumes)
+		return "", tooManyVolumes(len(all))
 	}
 	if err := b.opts.Home.Volumes().Create(real, size); errors.Is(err, sandbox.ErrExists) {
 		return "", fmt.Errorf("%w: volume %s; use it as it is, or choose another name", sandbox.ErrExists, name)
 	} else if err != nil {
 		return "", err
 	}
+	// Another server on this state directory may have made one at the same time.
+	if all, err = b.volumes(); err != nil || len(all) > maxVolumes {
+		return "", errors.Join(err, tooManyVolumes(len(all)-1), b.opts.Home.Volumes().Remove(real))
+	}
 	return fmt.Sprintf("volume %s of %d MB is there; a sandbox that is made with it sees it", name, size>>20), nil
+}
+
+func tooManyVolumes(there int) error {
+	return say("there are %d volumes, and at most %d may be; remove one with volume_remove", there, maxVolumes)
 }
 
 // volumeRow is a volume as a client sees it, without paths of the host.
