@@ -444,6 +444,52 @@ func TestI15_DenialsQuietTheirOwnDestination(t *testing.T) {
 	}
 }
 
+// TestI17_DenialsOutliveTheirServer: an agent whose client starts the server again, or another one beside it, can't have a
+// person asked again for what they denied for a sandbox that is gone, nor after as many refusals as ask nobody anything.
+// The twins are a server that has no file of them, one with a damaged file, and one of another policy file.
+func TestI17_DenialsOutliveTheirServer(t *testing.T) {
+	t.Parallel()
+	p := serveAsking(t)
+	next := func(floor string) *playground {
+		return serve(t, func(o *Options) {
+			o.Home, o.Floor, o.Tools = p.opts.Home, policy(t, "[agent]\napprove = \"client\"\n"), p.opts.Tools
+			o.Floor.Path = floor
+		})
+	}
+	file := p.denials.path
+	beside := next(p.opts.Floor.Path)
+	for i := range maxRefused {
+		p.denials.note(fmt.Sprintf("h%d.example:443", i), time.Now().Add(-time.Minute))
+		if i == 0 {
+			p.denials.note("old.example:443", time.Now().Add(-quietAfterDenial))
+		}
+		for what, other := range map[string]*playground{"beside": beside, "later": next(p.opts.Floor.Path)} {
+			denied, tooMany := other.denials.lately("h0.example:443")
+			if old, _ := other.denials.lately("old.example:443"); !denied || old || tooMany != (i == maxRefused-1) {
+				t.Errorf("%s, %d: denied %v, too many %v, the old one %v", what, i, denied, tooMany, old)
+			}
+		}
+	}
+	open := func(what, floor string) {
+		t.Helper()
+		if denied, tooMany := next(floor).denials.lately("h0.example:443"); denied || tooMany {
+			t.Errorf("%s: %v, %v", what, denied, tooMany)
+		}
+	}
+	open("another policy file", "/other.toml")
+	if err := os.WriteFile(file, []byte(`{"h0.example:443":"20`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open("a damaged file", p.opts.Floor.Path)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	open("no file", p.opts.Floor.Path)
+	if denied, tooMany := p.denials.lately("h0.example:443"); !denied || !tooMany {
+		t.Errorf("the server itself has forgotten: %v, %v", denied, tooMany)
+	}
+}
+
 // answeredAgo makes the only request of the default sandbox one that was answered so long ago.
 func (p *playground) answeredAgo(t *testing.T, ago time.Duration) {
 	t.Helper()

@@ -1,8 +1,14 @@
 package mcp
 
 import (
+	"encoding/json"
+	"io"
+	"maps"
+	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/sandbox"
 )
@@ -15,9 +21,14 @@ const (
 	maxRefused = 16
 )
 
+// maxDenialsFile bounds what is read of the file with denials, in bytes.
+const maxDenialsFile = 64 << 10
+
 // denials are what persons denied or dismissed lately. The requests of sandboxes say it too, but only until an agent
-// removes the sandbox.
+// removes the sandbox. All servers of one policy file share them through a file of the state directory.
 type denials struct {
+	path string
+
 	mu sync.Mutex
 	at map[string]time.Time // by destinations, and by the ids of requests whose question was dismissed
 }
@@ -26,11 +37,35 @@ type denials struct {
 func (d *denials) note(what string, at time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.share(os.O_RDWR|os.O_CREATE, func() {
+		if len(d.at) < maxRefused || !d.at[what].IsZero() { // with as many, nobody is asked anything
+			d.at[what] = at
+		}
+	})
+}
+
+// share adds what the file has to d.at, has change make its change, and writes the file again if it is open for that. What
+// can't be read or written is known to this server alone. d.mu is held.
+func (d *denials) share(how int, change func()) {
 	if d.at == nil {
 		d.at = map[string]time.Time{}
 	}
-	if len(d.at) < maxRefused || !d.at[what].IsZero() { // with as many, nobody is asked anything
-		d.at[what] = at
+	f, err := os.OpenFile(d.path, how|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if err == nil {
+		defer func() { _ = f.Close() }()
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX) == nil { // until it is closed
+			text, _ := io.ReadAll(io.LimitReader(f, maxDenialsFile))
+			var there map[string]time.Time
+			if json.Unmarshal(text, &there) == nil {
+				maps.Copy(d.at, there)
+			}
+		}
+	}
+	maps.DeleteFunc(d.at, func(_ string, at time.Time) bool { return time.Since(at) >= quietAfterDenial })
+	change()
+	text, _ := json.Marshal(d.at) // of strings and times
+	if err == nil && how&os.O_RDWR != 0 && f.Truncate(0) == nil {
+		_, _ = f.WriteAt(text, 0)
 	}
 }
 
@@ -47,11 +82,7 @@ func (d *denials) noteAll(all []sandbox.Request) {
 func (d *denials) lately(to string) (denied, tooMany bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for what, at := range d.at {
-		if time.Since(at) >= quietAfterDenial {
-			delete(d.at, what)
-		}
-	}
+	d.share(os.O_RDONLY, func() {})
 	return !d.at[to].IsZero(), len(d.at) >= maxRefused
 }
 

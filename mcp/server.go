@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -79,6 +80,7 @@ func newServer(o Options, log *slog.Logger) (*server, error) {
 		return nil, err
 	}
 	b := &boxes{opts: o, family: o.family(), label: o.label(), runner: realRunner{o.Home, o.Program, &sessions{keep: keepSession}}, making: make(chan struct{}, 1)}
+	b.denials.path = filepath.Join(o.Home.Dir(), "mcp-denied-"+b.family[len(labelPrefix):len(labelPrefix)+12])
 	c := newCalls()
 	k, err := newSeals()
 	if err != nil {
