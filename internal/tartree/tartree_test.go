@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -309,6 +310,32 @@ func TestI14_LinksThatAreThereLeadNowhere(t *testing.T) {
 	wantText(t, outside+"/victim", "precious")
 }
 
+// TestI14_LinksInACopysPlaceAreNotFollowed: the first copy of a guest's file may leave a link to a directory beside it, into
+// which the second one would write. The twin is a directory that is there.
+func TestI14_LinksInACopysPlaceAreNotFollowed(t *testing.T) {
+	for _, linked := range []bool{true, false} {
+		cwd := t.TempDir()
+		if err := os.Mkdir(cwd+"/keys", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, cwd+"/keys/victim", "precious", 0o600)
+		place := "keys"
+		if linked {
+			first := archive(t, tar.Header{Name: "d", Linkname: "keys", Typeflag: tar.TypeSymlink})
+			if _, err := Extract(t.Context(), first, openRoot(t, cwd), "copy", UnpackOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			place = "copy"
+		}
+		again := archive(t, tar.Header{Name: "d", Typeflag: tar.TypeDir}, tar.Header{Name: "d/victim", Typeflag: tar.TypeReg, Size: 2})
+		_, err := Extract(t.Context(), again, openRoot(t, cwd), place, UnpackOptions{})
+		if errors.Is(err, errLinked) != linked {
+			t.Errorf("linked %t: %v", linked, err)
+		}
+		wantText(t, cwd+"/keys/victim", map[bool]string{true: "precious", false: "xx"}[linked])
+	}
+}
+
 // TestMergedDirectoriesKeepTheirMode: a copy into a private directory doesn't open it to others. The twin is a directory
 // that the copy makes.
 func TestMergedDirectoriesKeepTheirMode(t *testing.T) {
@@ -399,6 +426,35 @@ func TestI11_NamesInMessagesAreBounded(t *testing.T) {
 	r, err := Unpack(t.Context(), archive(t, tar.Header{Name: long + "x", Typeflag: tar.TypeFifo}), openRoot(t, t.TempDir()), UnpackOptions{})
 	if !errors.Is(err, errLimit) || len(r.Skipped) > 0 {
 		t.Errorf("a FIFO: %d skipped, %v", len(r.Skipped), err)
+	}
+}
+
+// TestI11_NamesOfDirectoriesAreBounded: 65,536 directories whose names had 64 KiB took 4 GiB of this machine's memory. The
+// twins are directories with short names.
+func TestI11_NamesOfDirectoriesAreBounded(t *testing.T) {
+	for _, depth := range []int{1, 240} {
+		deep := strings.Repeat(strings.Repeat("n", 250)+"/", depth)
+		const count = 145
+		all := make([]tar.Header, 0, count)
+		for i := range count {
+			all = append(all, tar.Header{Name: deep + strconv.Itoa(i), Typeflag: tar.TypeDir, Mode: 0o500})
+		}
+		dir := t.TempDir()
+		u := &unpacker{ctx: t.Context(), root: openRoot(t, dir)}
+		if err := u.entries(tar.NewReader(archive(t, all...)), ""); err != nil {
+			t.Fatal(err)
+		}
+		held := 0
+		for _, d := range u.dirs {
+			held += len(d.name)
+		}
+		if held > maxDirNames || (len(u.dirs) == count) != (depth == 1) {
+			t.Errorf("%d deep: %d bytes of %d names are held", depth, held, len(u.dirs))
+		}
+		st, err := u.root.Stat(deep + strconv.Itoa(count-1))
+		if want := map[int]fs.FileMode{1: 0o500, 240: 0o700}[depth]; err != nil || st.Mode().Perm() != want {
+			t.Errorf("%d deep: %v, %v, want %v", depth, st, err, want)
+		}
 	}
 }
 

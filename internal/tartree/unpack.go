@@ -21,6 +21,9 @@ var (
 	// errNotAsked means that an archive holds more than the file or directory
 	// that Extract was asked for.
 	errNotAsked = errors.New("archive entry was not asked for")
+
+	// errLinked means that a symbolic link is where Extract is to make a directory.
+	errLinked = errors.New("a symbolic link is in the directory's place; remove it, or name what it leads to")
 )
 
 // Owner is a numeric owner.
@@ -43,8 +46,12 @@ type UnpackOptions struct {
 var errLimit = errors.New("archive is larger than allowed")
 
 // maxDirs is how many directories get the archive's permissions and times after
-// their content. Beyond it they keep write permission and the time of the copy.
-const maxDirs = 1 << 16
+// their content, maxDirNames how many bytes their names have. Beyond it they keep
+// write permission and the time of the copy.
+const (
+	maxDirs     = 1 << 16
+	maxDirNames = 8 << 20
+)
 
 type dirMeta struct {
 	name string
@@ -57,6 +64,7 @@ type unpacker struct {
 	root   *os.Root
 	opts   UnpackOptions
 	dirs   []dirMeta
+	names  int // bytes of the names of dirs
 	report Report
 }
 
@@ -70,7 +78,8 @@ func Unpack(ctx context.Context, r io.Reader, root *os.Root, o UnpackOptions) (R
 
 // Extract extracts an archive of one file or directory, its first entry, and
 // names it as in parent. If as is a directory already, the archive's directory
-// is merged with it. Any entry outside of the first one is errNotAsked.
+// is merged with it; if it is a symbolic link, that is errLinked. Any entry
+// outside of the first one is errNotAsked.
 func Extract(ctx context.Context, r io.Reader, parent *os.Root, as string, o UnpackOptions) (Report, error) {
 	in := tar.NewReader(contextReader{ctx, r})
 	h, err := in.Next()
@@ -94,7 +103,10 @@ func Extract(ctx context.Context, r io.Reader, parent *os.Root, as string, o Unp
 	}
 	fresh := false
 	if as != "." {
-		_, err := parent.Stat(as)
+		st, err := parent.Lstat(as)
+		if err == nil && st.Mode().Type() == fs.ModeSymlink { // an earlier copy may have made it, and the guest chosen where it leads
+			return u.report, &fs.PathError{Op: "extract", Path: as, Err: errLinked}
+		}
 		fresh = errors.Is(err, fs.ErrNotExist)
 		if err := u.directory(as); err != nil {
 			return u.report, err
@@ -261,7 +273,8 @@ func (u *unpacker) storeDir(h *tar.Header, name string) error {
 	if err := u.own(h, name); err != nil {
 		return err
 	}
-	if len(u.dirs) < maxDirs {
+	if len(u.dirs) < maxDirs && u.names+len(name) <= maxDirNames {
+		u.names += len(name)
 		u.dirs = append(u.dirs, dirMeta{name, u.mode(h), h.ModTime})
 		return nil
 	}
