@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -99,28 +99,25 @@ func (w *cacheWork) take(ctx context.Context, from *Sandbox, tool string) error 
 		}
 		to := path.Join(VolumeRoot, key)
 		err = w.helper.Files().Mkdir(ctx, to, MkdirOptions{Parents: true})
-		if err == nil {
-			_, err = w.helper.Files().Unpack(ctx, to, &boundedReader{archive, &w.left}, &agentclient.Owner{})
+		if err != nil {
+			return errors.Join(err, archive.Close())
 		}
-		if err = errors.Join(err, archive.Close()); err != nil {
+		if err := w.unpack(ctx, to, archive); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// boundedReader refuses an archive that is too large for this machine: it comes from the guest, and may have no end.
-type boundedReader struct {
-	r    io.Reader
-	left *int64
-}
-
-func (b *boundedReader) Read(p []byte) (int, error) {
-	n, err := b.r.Read(p)
-	if *b.left -= int64(n); *b.left < 0 {
-		return 0, fmt.Errorf("what the sandbox wrote is more than this machine has room for: %w", syscall.ENOSPC)
-	}
-	return n, err
+// unpack closes the archive.
+func (w *cacheWork) unpack(ctx context.Context, to string, archive io.ReadCloser) error {
+	reader, writer := io.Pipe()
+	var copying sync.WaitGroup
+	copying.Go(func() { _ = writer.CloseWithError(copyArchive(writer, archive, &w.left, nil)) })
+	_, err := w.helper.Files().Unpack(ctx, to, reader, &agentclient.Owner{})
+	err = errors.Join(err, reader.Close(), archive.Close()) // which end the copy
+	copying.Wait()
+	return err
 }
 
 // settle makes all files readable and writable for everybody, since users have different numbers in other sandboxes, and

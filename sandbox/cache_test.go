@@ -3,12 +3,10 @@ package sandbox
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -229,24 +227,6 @@ func TestI12_DamagedCachesAreReported(t *testing.T) {
 		t.Errorf("after the remedy: %v, %v", all, err)
 	}
 }
-
-func TestI11_CommitsFillNoDisk(t *testing.T) {
-	t.Parallel()
-	left := int64(5 << 10)
-	endless := &boundedReader{zeroReader{}, &left}
-	n, err := io.CopyN(io.Discard, endless, 1<<20)
-	if !errors.Is(err, syscall.ENOSPC) || n > 5<<10 {
-		t.Errorf("%d bytes, %v", n, err)
-	}
-	left = 5
-	if b, err := io.ReadAll(&boundedReader{strings.NewReader("12345"), &left}); string(b) != "12345" || err != nil {
-		t.Errorf("%q, %v", b, err)
-	}
-}
-
-type zeroReader struct{}
-
-func (zeroReader) Read(p []byte) (int, error) { return len(p), nil }
 
 // TestNewCachesAreGivenAtOnce: a machine gets the newest generation while the command that made it still holds its lock.
 func TestNewCachesAreGivenAtOnce(t *testing.T) {

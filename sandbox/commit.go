@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path"
@@ -110,7 +109,7 @@ func rootLayer(ctx context.Context, h *Home, at *Sandbox) (layer *os.File, diges
 	}
 	sum := sha256.New()
 	if err == nil {
-		err = copyLayer(io.MultiWriter(layer, sum), &boundedReader{archive, &left})
+		err = copyArchive(io.MultiWriter(layer, sum), archive, &left, leftOut)
 	}
 	if err = errors.Join(err, archive.Close()); err != nil && layer != nil {
 		err = errors.Join(err, layer.Close())
@@ -129,31 +128,12 @@ var ofOneSandbox = []string{
 	"run/msb-stop",
 }
 
-// copyLayer copies an archive without the files of ofOneSandbox. Hard links to files that are left out are left out too.
-func copyLayer(w io.Writer, r io.Reader) error {
-	in, out := tar.NewReader(r), tar.NewWriter(w)
-	for {
-		hdr, err := in.Next()
-		if errors.Is(err, io.EOF) {
-			return out.Close()
-		}
-		if err != nil {
-			return fmt.Errorf("read the guest's root: %w", err)
-		}
-		if leftOut(hdr.Name) || hdr.Typeflag == tar.TypeLink && leftOut(hdr.Linkname) {
-			continue
-		}
-		err = out.WriteHeader(hdr)
-		if err == nil {
-			_, err = io.CopyN(out, in, hdr.Size)
-		}
-		if err != nil {
-			return fmt.Errorf("copy the guest's root: %w", err)
-		}
-	}
+// leftOut reports whether a file, or what it is a hard link to, is one of ofOneSandbox.
+func leftOut(h *tar.Header) bool {
+	return ofOne(h.Name) || h.Typeflag == tar.TypeLink && ofOne(h.Linkname)
 }
 
-func leftOut(name string) bool {
+func ofOne(name string) bool {
 	name = strings.TrimPrefix(path.Clean("/"+name), "/")
 	return slices.ContainsFunc(ofOneSandbox, func(pattern string) bool {
 		ok, err := path.Match(pattern, name)

@@ -40,7 +40,8 @@ func TestI18_CommitsShareNoIdentity(t *testing.T) {
 	}
 	plain := []string{"etc/passwd", "etc/ssh/sshd_config", "etc/hosts.allow", "home/me/etc/hosts", "run/lock", "root/machine-id"}
 	var b bytes.Buffer
-	must(t, copyLayer(&b, bytes.NewReader(anArchive(t, append(slices.Clone(secret), plain...), map[string]string{"usr/id": "etc/machine-id", "usr/passwd": "etc/passwd"}))))
+	left := int64(1 << 20)
+	must(t, copyArchive(&b, bytes.NewReader(anArchive(t, append(slices.Clone(secret), plain...), map[string]string{"usr/id": "etc/machine-id", "usr/passwd": "etc/passwd"})), &left, leftOut))
 	var got []string
 	for r := tar.NewReader(&b); ; {
 		hdr, err := r.Next()
@@ -53,7 +54,7 @@ func TestI18_CommitsShareNoIdentity(t *testing.T) {
 	if want := append(plain, "usr/passwd"); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if err := copyLayer(io.Discard, bytes.NewReader(anArchive(t, plain, nil)[:1100])); err == nil {
+	if err := copyArchive(io.Discard, bytes.NewReader(anArchive(t, plain, nil)[:1100]), &left, nil); err == nil {
 		t.Error("an archive that is cut short is copied")
 	}
 }

@@ -163,9 +163,6 @@ func existingHere(dst string) (fs.FileInfo, error) {
 	return there, nil
 }
 
-// entryBytes is what an entry of a directory counts at least against the room on this machine.
-const entryBytes = 4 << 10
-
 // CopyFrom copies a file or directory of the guest to the host, with the rules
 // of CopyTo. What the guest sends is written to the one name that dst means and
 // nowhere else. Links come as they are: they may lead anywhere on the host.
