@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -191,6 +193,41 @@ func TestStoppedCrashesStayStopped(t *testing.T) {
 		run, err := lockSettled(t.Context(), h, "a")
 		must(t, err)
 		must(t, run.lock.Close())
+	}
+}
+
+// TestStopsReachSupervisorsThatHungUp: one that executes itself again closes its connections and goes on.
+func TestStopsReachSupervisorsThatHungUp(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "a"))
+	cmd := exec.Command("sh", state.Verb) //nolint:noctx // the test ends it
+	cmd.Dir = t.TempDir()
+	must(t, os.WriteFile(filepath.Join(cmd.Dir, state.Verb), []byte("trap 'exit 7' TERM; echo; while :; do sleep 0.01; done"), 0o600))
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	defer func() { _ = cmd.Process.Kill() }()
+	_, err = out.Read(make([]byte, 1))
+	must(t, err)
+	must(t, state.WriteJSON(namedPath(h, "a"), state.InfoFile, state.RunRecord{Started: time.Now(), Supervisor: state.Identify(cmd.Process.Pid)}))
+	l, err := net.Listen("unix", filepath.Join(namedPath(h, "a"), state.ControlSock)) //nolint:noctx // of a test
+	must(t, err)
+	go func() {
+		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+			_ = conn.Close()
+		}
+	}()
+	for err = state.ErrForeign; errors.Is(err, state.ErrForeign); { // this process, whose connection isn't closed yet
+		err = h.Stop(t.Context(), "a")
+	}
+	must(t, err)
+	must(t, l.Close())
+	if state.Identify(cmd.Process.Pid).Gone(0) != nil {
+		t.Fatal("the supervisor goes on")
+	}
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 7 {
+		t.Errorf("it was not asked to end: %v", err)
 	}
 }
 

@@ -31,10 +31,9 @@ func stopNamed(ctx context.Context, h *Home, name string) error {
 		if err := state.EndPeer(ctx, conn, state.StopWait); err != nil {
 			return err // one that was killed wrote nothing down
 		}
-		if ready { // it closes its connections before it ends, so a second caller of Stop may find it gone too early
-			if err := r.Supervisor.Gone(state.StopWait); err != nil {
-				return err
-			}
+		// Its connections close before it ends, and when it executes itself again for a crashed guest: no signal reached it then.
+		if err := r.Supervisor.End(ctx, state.StopWait); err != nil && r.Supervisor.Gone(0) != nil {
+			return err
 		}
 		return checkEnd(h, name, ready && !r.AutoRemove)
 	}

@@ -14,16 +14,16 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// TestWaitEndReportsTheEnd: stopped, killed, and gone with its run. Not parallel: it forks.
-func TestWaitEndReportsTheEnd(t *testing.T) {
+// TestWatchEndReportsTheEnd: stopped, killed, and gone with its run. Not parallel: it forks.
+func TestWatchEndReportsTheEnd(t *testing.T) {
 	h, root := newHome(t), t.TempDir()
 	must(t, os.WriteFile(filepath.Join(root, "file"), nil, 0o600))
-	if err := h.WaitEnd(t.Context(), "web"); !errors.Is(err, ErrNoSandbox) {
+	if _, err := h.WatchEnd("web"); !errors.Is(err, ErrNoSandbox) {
 		t.Errorf("without a sandbox: %v", err)
 	}
 	cfg := operation{Home: h.Dir(), Root: root, Name: "web"}.config()
 	must(t, Create(t.Context(), cfg))
-	if err := h.WaitEnd(t.Context(), "web"); !errors.Is(err, ErrNotRunning) {
+	if _, err := h.WatchEnd("web"); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("without a run: %v", err)
 	}
 	start := func() (ended chan error) {
@@ -32,15 +32,17 @@ func TestWaitEndReportsTheEnd(t *testing.T) {
 		must(t, err)
 		must(t, sb.Close())
 		ended = make(chan error, 1)
-		conn, err := state.DialControl(namedPath(h, "web"))
+		wait, err := h.WatchEnd("web")
 		must(t, err)
-		go func() { ended <- waitFor(t.Context(), h, "web", conn) }()
+		go func() { ended <- wait(t.Context()) }()
 		return ended
 	}
 	ended := start()
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := h.WaitEnd(gone, "web"); !errors.Is(err, context.Canceled) {
+	wait, err := h.WatchEnd("web")
+	must(t, err)
+	if err := wait(gone); !errors.Is(err, context.Canceled) {
 		t.Errorf("given up: %v", err)
 	}
 	must(t, h.Stop(t.Context(), "web"))
@@ -60,17 +62,16 @@ func TestWaitEndReportsTheEnd(t *testing.T) {
 	sb, err := Start(t.Context(), cfg)
 	must(t, err)
 	must(t, sb.Close())
-	conn, err := state.DialControl(namedPath(h, "web"))
+	wait, err = h.WatchEnd("web")
 	must(t, err)
-	go func() { ended <- waitFor(t.Context(), h, "web", conn) }()
 	must(t, h.Stop(t.Context(), "web"))
-	if err := <-ended; err != nil {
+	if err := wait(t.Context()); err != nil {
 		t.Errorf("gone with its run: %v", err)
 	}
 }
 
-// TestWaitEndTakesNoOlderEnd: the run before ended well, and this one's supervisor was killed. The twin wrote its end down.
-func TestWaitEndTakesNoOlderEnd(t *testing.T) {
+// TestWatchEndTakesNoOlderEnd: the run before ended well, and this one's supervisor was killed. The twin wrote its end down.
+func TestWatchEndTakesNoOlderEnd(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	must(t, aNamed(t, h, "web"))
@@ -81,7 +82,9 @@ func TestWaitEndTakesNoOlderEnd(t *testing.T) {
 		conn, far, err := state.SocketPair()
 		must(t, err)
 		must(t, far.Close())
-		if err := waitFor(t.Context(), h, "web", conn); !errors.Is(err, want) || want == nil && err != nil {
+		wait, err := h.watch("web", conn)
+		must(t, err)
+		if err := wait(t.Context()); !errors.Is(err, want) || want == nil && err != nil {
 			t.Errorf("an end that is %s old: %v, want %v", age, err, want)
 		}
 	}

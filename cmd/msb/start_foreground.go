@@ -35,11 +35,12 @@ func startForeground(ctx context.Context, ui *ui, name string, quiet, trust bool
 	if err != nil {
 		return startError(ctx, err)
 	}
-	if len(argv) > 0 {
+	wait, err := home.WatchEnd(name) // before it is said to run: whoever reads that may stop it
+	if err == nil && len(argv) > 0 {
 		err = startMain(ctx, ui, sb, argv)
 	}
 	if err = errors.Join(err, started(ui, sb), sb.Close()); err == nil { // a session would count as use
-		err = home.WaitEnd(ctx, name)
+		err = wait(ctx)
 	}
 	if kind := sandbox.KindOf(err); kind == sandbox.KindIdle || kind == sandbox.KindLifetime {
 		ui.note("%v", err) // as it was made to

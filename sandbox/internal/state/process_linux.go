@@ -155,22 +155,25 @@ func EndPeer(ctx context.Context, conn net.Conn, limit time.Duration) error {
 	return endProcess(ctx, pidfd, limit)
 }
 
-// PeerGone waits until the process at the other end of conn, which it closes, has ended.
-func PeerGone(ctx context.Context, conn net.Conn) error {
+// WatchPeer returns what waits until the process at the other end of conn, which it closes, has ended.
+func WatchPeer(conn net.Conn) (wait func(context.Context) error, err error) {
 	pidfd, err := openPeer(conn)
 	_ = conn.Close()
 	if errors.Is(err, errPeerGone) {
-		return nil
+		return func(context.Context) error { return nil }, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer func() { _ = unix.Close(pidfd) }()
-	for {
-		if err := ended(ctx, pidfd, time.Hour); !errors.Is(err, os.ErrDeadlineExceeded) {
-			return err
+	process := os.NewFile(uintptr(pidfd), "pidfd") // which is closed without a wait, too
+	return func(ctx context.Context) error {
+		defer func() { _ = process.Close() }()
+		for {
+			if err := ended(ctx, pidfd, time.Hour); !errors.Is(err, os.ErrDeadlineExceeded) {
+				return err
+			}
 		}
-	}
+	}, nil
 }
 
 // End ends the process, unless the pid is another's by now, and waits until it has gone.

@@ -31,6 +31,6 @@ func (ProcessID) End(context.Context, time.Duration) error { return errors.ErrUn
 
 func EndPeer(context.Context, net.Conn, time.Duration) error { return errors.ErrUnsupported }
 
-func PeerGone(context.Context, net.Conn) error { return errors.ErrUnsupported }
+func WatchPeer(net.Conn) (func(context.Context) error, error) { return nil, errors.ErrUnsupported }
 
 func SignalPeer(net.Conn, syscall.Signal) error { return errors.ErrUnsupported }
