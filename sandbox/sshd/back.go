@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"strconv"
@@ -165,6 +166,7 @@ func (b *back) serve(ctx context.Context, l Listener, kind string, extra func(fr
 	link.run(func() {
 		stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 		defer stop()
+		defer b.forget(l)
 		for {
 			select {
 			case link.backs <- struct{}{}:
@@ -193,6 +195,16 @@ func (b *back) serve(ctx context.Context, l Listener, kind string, extra func(fr
 			})
 		}
 	})
+}
+
+// forget makes room for another listener in the place of one that has ended, which the policy in force then judges.
+func (b *back) forget(l Listener) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.agent == l {
+		b.agent = nil
+	}
+	maps.DeleteFunc(b.reverse, func(_ reverseKey, other Listener) bool { return other == l })
 }
 
 func origin(from netip.AddrPort) string {

@@ -468,3 +468,81 @@ func TestI15_X11ForwardingNeedsThePolicy(t *testing.T) {
 		}
 	}
 }
+
+// TestEndedListenersAreForgotten: a reload that took [ssh] away ended the client's listeners, and the client got them again
+// neither while it was away, when the agent's dead socket was given without a judgement, nor once it was back.
+func TestEndedListenersAreForgotten(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var all []Listener
+	judged, allowed := 0, true
+	g := localGuest(t, agentclient.BackAgent, agentclient.BackReverse)
+	listen := g.listen
+	g.listen = func(ctx context.Context, o agentclient.ListenOptions) (Listener, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		judged++
+		if !allowed {
+			return nil, errors.New("the policy has nothing of it in [ssh]")
+		}
+		l, err := listen(ctx, o)
+		all = append(all, l)
+		return l, err
+	}
+	client := serve(t, g)
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := uint32(free.Addr().(*net.TCPAddr).Port)
+	free.Close()
+	at := ssh.Marshal(struct {
+		Host string
+		Port uint32
+	}{"localhost", port})
+	ask := func() (agent, reverse bool) {
+		session := client.session(t)
+		defer session.Close()
+		agent, err := session.SendRequest("auth-agent-req@openssh.com", true, nil)
+		if err == nil {
+			reverse, _, err = client.SendRequest("tcpip-forward", true, at)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return agent, reverse
+	}
+	if agent, reverse := ask(); !agent || !reverse {
+		t.Fatalf("agent %t, reverse %t at the beginning", agent, reverse)
+	}
+	if agent, reverse := ask(); !agent || reverse { // one agent for all sessions, one listener for a port
+		t.Errorf("agent %t, reverse %t while they stand", agent, reverse)
+	}
+	mu.Lock()
+	allowed = false
+	for _, l := range all {
+		_ = l.Close()
+	}
+	before := judged
+	mu.Unlock()
+	deadline := time.Now().Add(20 * time.Second)
+	for agent, _ := ask(); agent; agent, _ = ask() {
+		if time.Now().After(deadline) {
+			t.Fatal("the agent's socket is given although the policy took it away")
+		}
+	}
+	mu.Lock()
+	if judged == before {
+		t.Error("nobody judged the agent's socket")
+	}
+	allowed = true
+	mu.Unlock()
+	agent, reverse := ask()
+	for !agent || !reverse {
+		if time.Now().After(deadline) {
+			t.Fatalf("agent %t, reverse %t although the policy gave them back", agent, reverse)
+		}
+		a, r := ask()
+		agent, reverse = agent || a, reverse || r
+	}
+}
