@@ -92,7 +92,12 @@ func Pack(ctx context.Context, w io.Writer, root *os.Root, name string, o PackOp
 		o.As = path.Base(name)
 	}
 	p := &packer{ctx: ctx, root: root, out: tar.NewWriter(w), opts: o, top: path.Clean(name), links: map[linkID]string{}}
-	err := fs.WalkDir(root.FS(), p.top, p.visit)
+	var err error
+	if st, e := root.Lstat(p.top); e == nil && st.Mode().Type() == fs.ModeSymlink { // which WalkDir would follow
+		err = p.visit(p.top, nil, nil)
+	} else {
+		err = fs.WalkDir(root.FS(), p.top, p.visit)
+	}
 	if err == nil {
 		err = p.out.Close()
 	}

@@ -216,6 +216,30 @@ func TestFilesWithoutASizeAreRead(t *testing.T) {
 	}
 }
 
+// TestLinksAloneAreCopied: a link that leads out of its directory could not be copied, and one to a directory came with the
+// files of that.
+func TestLinksAloneAreCopied(t *testing.T) {
+	from := t.TempDir()
+	write(t, from+"/dir/file", "alpha", 0o600)
+	for _, target := range []string{"/etc", "../..", "dir", "dir/file", "nothing"} {
+		link, to := from+"/link", t.TempDir()
+		if err := os.Symlink(target, link); err != nil {
+			t.Fatal(err)
+		}
+		var buf bytes.Buffer
+		r, err := Pack(t.Context(), &buf, openRoot(t, from), "link", PackOptions{})
+		if err == nil {
+			_, err = Extract(t.Context(), &buf, openRoot(t, to), "copy", UnpackOptions{})
+		}
+		if got, _ := os.Readlink(to + "/copy"); err != nil || got != target || r.Entries != 1 {
+			t.Errorf("%s: %q, %+v, %v", target, got, r, err)
+		}
+		if err := os.Remove(link); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestSpecialFilesAloneAreRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
