@@ -86,6 +86,20 @@ func TestVMVolumes(t *testing.T) {
 	if b, err := os.ReadFile(file); err != nil || string(b) != "copied\n" {
 		t.Errorf("%q, %v", b, err)
 	}
+
+	// A guest's link leads to no file of the sandbox that copies, which has none of the user's. The twins stay in the volume.
+	msb("run", "--vm", "qemu", "-q", "--no-net", "-v", "data:/data", "--", "sh", "-c", "cd /data && mkdir d && ln -s /etc out && ln -s ../d d/in && ln -s /etc/passwd file").want(t, 0, "")
+	for _, args := range [][]string{{"data:/out/passwd", file}, {"data:/out/.", file}, {"-L", "data:/file", file}, {file, "data:/out"}, {file, "data:/out/new"}} {
+		msb(append([]string{"volume", "cp"}, args...)...).says(t, exitOther, "leads out of it")
+	}
+	msb("volume", "cp", file, "data:/d/in/").want(t, 0, "")
+	msb("volume", "cp", "data:/d/in/copy", file).want(t, 0, "")
+	link := filepath.Join(t.TempDir(), "link")
+	msb("volume", "cp", "data:/file", link).want(t, 0, "")
+	if target, err := os.Readlink(link); err != nil || target != "/etc/passwd" {
+		t.Errorf("the link is copied as %q, %v", target, err)
+	}
+	msb("volume", "cp", file, "data:/file").want(t, 0, "") // in the link's place
 	msb("rm", "writer").want(t, 0, "writer\n")
 	msb("volume", "prune", "-q").want(t, 0, "data\n")
 	nothingLeft(t, dir)

@@ -186,8 +186,38 @@ func copyVolume(ctx context.Context, ui *ui, src, dst string, o sandbox.CopyOpti
 		to.path = inVolume(to.path)
 	}
 	return copyBetween(ctx, ui, from, to, o, func(ctx context.Context, home *sandbox.Home, name string) (*sandbox.Sandbox, error) {
-		return home.Volumes().Open(ctx, name, reads, sandbox.StartOptions{})
+		sb, err := home.Volumes().Open(ctx, name, reads, sandbox.StartOptions{})
+		if err != nil {
+			return nil, err
+		}
+		p := path.Clean(from.guestPath() + to.guestPath())
+		follow := o.Follow || p != from.path
+		if !reads {
+			st, err := sb.Files().Stat(ctx, p, true)
+			follow = err == nil && st.IsDir()
+		}
+		if err := withinVolume(ctx, sb, p, follow); err != nil {
+			return nil, errors.Join(err, sb.Close())
+		}
+		return sb, nil
 	})
+}
+
+// withinVolume refuses a path that a link in the volume leads out of it, to the files of the sandbox that copies. follow tells
+// whether a link at the path itself is followed.
+func withinVolume(ctx context.Context, sb *sandbox.Sandbox, p string, follow bool) error {
+	if !follow {
+		p = path.Dir(p)
+	}
+	var out strings.Builder
+	status, err := sb.Exec(ctx, sandbox.ExecOptions{Argv: []string{"readlink", "-f", "--", p}, Stdout: &out})
+	if err != nil || status.Code != 0 { // the copy reports one that isn't there
+		return err
+	}
+	if real := strings.TrimSuffix(out.String(), "\n"); real != sandbox.VolumeRoot && !strings.HasPrefix(real, sandbox.VolumeRoot+"/") {
+		return fmt.Errorf("%w: a link in the volume leads out of it, to %.200q; name a file of the volume itself", sandbox.ErrCopy, real)
+	}
+	return nil
 }
 
 // inVolume is the path in the guest of Volumes.Open for a path of the volume.
