@@ -34,7 +34,7 @@ func retry(call func() error) error {
 // attributes looks at n: by its name, or where that is gone, by a handle that
 // the guest has open.
 func (s *Server) attributes(n *node) (*unix.Statx_t, error) {
-	if n.parent == nil {
+	if n == s.first {
 		d, err := s.dir(n)
 		if err != nil {
 			return nil, err

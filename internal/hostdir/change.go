@@ -104,12 +104,12 @@ func (s *Server) create(r request, out []byte) ([]byte, error) {
 	if r.op == opMknod {
 		return out, f.Close()
 	}
-	h, err := s.newHandle(n, f)
+	h, err := s.newHandle(n, f, s.quiet(flags))
 	if err != nil {
 		s.forget(n.id, 1)
 		return nil, err
 	}
-	return put32(put64(out, h.id), s.closeReply(h, flags), 0), nil
+	return put32(put64(out, h.id), h.closeReply(), 0), nil
 }
 
 // makeSpecial makes a socket or a FIFO, which this process never opens.

@@ -26,7 +26,7 @@ type handle struct {
 func (h *handle) fd() int { return int(h.file.Fd()) }
 
 // newHandle takes over f.
-func (s *files) newHandle(n *node, f *os.File) (*handle, error) {
+func (s *files) newHandle(n *node, f *os.File, quiet bool) (*handle, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.nodes[n.id] != n {
@@ -38,7 +38,7 @@ func (s *files) newHandle(n *node, f *os.File) (*handle, error) {
 		return nil, unix.EMFILE
 	}
 	s.lastHandle++
-	h := &handle{id: s.lastHandle, node: n, file: f}
+	h := &handle{id: s.lastHandle, node: n, file: f, quiet: quiet}
 	s.handles[h.id] = h
 	n.handles = append(n.handles, h)
 	return h, nil

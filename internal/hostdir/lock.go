@@ -18,6 +18,10 @@ const (
 	// file and process of the guest.
 	maxLockFiles = 512
 
+	// maxRanges bounds the ranges that are locked at once, each of which takes some 200 bytes of the kernel's memory and
+	// is passed by whoever looks for another of its file. The kernel has no bound of its own.
+	maxRanges = 1 << 13
+
 	// maxWaiters bounds how many requests wait for locks.
 	maxWaiters = 256
 
@@ -35,18 +39,48 @@ type locks struct {
 
 	mu      sync.Mutex
 	files   map[lockOwner]*lockFile
+	ranges  int                           // of all files
 	waiting map[uint64]context.CancelFunc // by the request's number
 }
 
-type lockOwner struct {
-	node  *node
-	owner uint64
-}
+// lockOwner names a file by its number: a guest may forget the node and keep the lock.
+type lockOwner struct{ node, owner uint64 }
 
 // lockFile holds the locks of one owner.
 type lockFile struct {
 	*os.File
-	quiet *handle // the quiet handle through which some were taken, or nil
+	ranges []lockRange
+	quiet  uint64 // the number of the quiet handle through which some were taken, or 0
+}
+
+type lockRange struct {
+	start, end uint64 // the last byte
+	kind       uint32
+}
+
+// with are the ranges that are locked once q is done, counted as the kernel does: those of one kind that meet are one.
+func (f *lockFile) with(q lockRequest) []lockRange {
+	after := make([]lockRange, 0, len(f.ranges)+2)
+	now := lockRange{q.start, q.end, q.kind}
+	for _, r := range f.ranges {
+		switch {
+		case r.kind == now.kind && r.start <= now.end+1 && now.start <= r.end+1:
+			now.start, now.end = min(now.start, r.start), max(now.end, r.end)
+		case r.end < q.start || r.start > q.end:
+			after = append(after, r)
+		default:
+			if r.start < q.start {
+				after = append(after, lockRange{r.start, q.start - 1, r.kind})
+			}
+			if r.end > q.end {
+				after = append(after, lockRange{q.end + 1, r.end, r.kind})
+			}
+		}
+	}
+	if q.kind != unix.F_UNLCK {
+		after = append(after, now)
+	}
+	return after
 }
 
 type lockRequest struct {
@@ -98,16 +132,24 @@ func (l *locks) set(s *Server, n *node, q lockRequest) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f, err := l.file(lockOwner{n, q.owner}, h, q.kind != unix.F_UNLCK)
+	f, err := l.file(lockOwner{n.id, q.owner}, h, q.kind != unix.F_UNLCK)
 	if f == nil || err != nil {
 		return err
 	}
-	lock := q.flock()
-	err = retry(func() error { return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock) })
-	if err == nil && h.quiet {
-		f.quiet = h
+	after := f.with(q)
+	if more := len(after) - len(f.ranges); more > 0 && l.ranges+more > maxRanges {
+		return unix.ENOLCK
 	}
-	return err
+	lock := q.flock()
+	if err := retry(func() error { return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock) }); err != nil {
+		return err
+	}
+	l.ranges += len(after) - len(f.ranges)
+	f.ranges = after
+	if h.quiet {
+		f.quiet = h.id
+	}
+	return nil
 }
 
 // file finds the descriptor that holds an owner's locks, or makes it.
@@ -147,9 +189,8 @@ func (l *locks) released(s *Server, r request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for o, f := range l.files {
-		if f.quiet == h {
-			delete(l.files, o)
-			_ = f.Close() // nothing is written through it
+		if f.quiet == h.id {
+			l.remove(o)
 		}
 	}
 }
@@ -171,7 +212,7 @@ func (l *locks) get(s *Server, n *node, q lockRequest, out []byte) ([]byte, erro
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	fd := uintptr(h.fd())
-	if f := l.files[lockOwner{n, q.owner}]; f != nil {
+	if f := l.files[lockOwner{n.id, q.owner}]; f != nil {
 		fd = f.Fd()
 	}
 	lock := q.flock()
@@ -198,8 +239,12 @@ func (l *locks) wait(ctx context.Context, s *Server, r request, work *sync.WaitG
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	l.waiting[r.unique] = cancel
+	q, err := parseLock(r.body)
+	r.body = nil // which may be long
 	work.Go(func() {
-		err := l.await(ctx, s, r)
+		if err == nil {
+			err = l.await(ctx, s, r.node, q)
+		}
 		l.mu.Lock()
 		delete(l.waiting, r.unique)
 		l.mu.Unlock()
@@ -213,12 +258,8 @@ func (l *locks) wait(ctx context.Context, s *Server, r request, work *sync.WaitG
 	return true
 }
 
-func (l *locks) await(ctx context.Context, s *Server, r request) error {
-	q, err := parseLock(r.body)
-	if err != nil {
-		return err
-	}
-	n, err := s.node(r.node)
+func (l *locks) await(ctx context.Context, s *Server, id uint64, q lockRequest) error {
+	n, err := s.node(id)
 	if err != nil {
 		return err
 	}
@@ -252,8 +293,13 @@ func (l *locks) interrupt(unique uint64) {
 func (l *locks) drop(o lockOwner) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.remove(o)
+}
+
+func (l *locks) remove(o lockOwner) {
 	if f := l.files[o]; f != nil {
 		delete(l.files, o)
+		l.ranges -= len(f.ranges)
 		_ = f.Close() // nothing is written through it
 	}
 }
@@ -261,9 +307,8 @@ func (l *locks) drop(o lockOwner) {
 func (l *locks) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for o, f := range l.files {
-		delete(l.files, o)
-		_ = f.Close() // the same
+	for o := range l.files {
+		l.remove(o)
 	}
 }
 
@@ -282,6 +327,6 @@ func (s *files) flush(r request, out []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.locks.drop(lockOwner{n, owner})
+	s.locks.drop(lockOwner{n.id, owner})
 	return out, nil
 }

@@ -128,12 +128,14 @@ func (s *tree) remember(parent *node, name string, is identity) (*node, error) {
 }
 
 // put records where a node was seen last. The host may have moved a directory
-// into one that was below it: put keeps paths free of cycles.
+// into one that was below it: put keeps paths free of cycles. A guest that
+// breaks the protocol may have forgotten parent meanwhile: the node would hold
+// it, and all above it, uncounted.
 func (s *tree) put(n, parent *node, name string) error {
 	if n.parent == parent && n.name == name {
 		return nil
 	}
-	if parent.below(n) {
+	if parent.below(n) || parent != s.first && s.nodes[parent.id] != parent {
 		return unix.ESTALE
 	}
 	before := n.parent

@@ -84,11 +84,11 @@ func (s *files) openFile(r request, out []byte) ([]byte, error) {
 		_ = f.Close() // nothing was read
 		return nil, unix.ESTALE
 	}
-	h, err := s.newHandle(n, f)
+	h, err := s.newHandle(n, f, s.quiet(flags))
 	if err != nil {
 		return nil, err
 	}
-	return put32(put64(out, h.id), s.openReply(n, h, info, flags), 0), nil
+	return put32(put64(out, h.id), s.openReply(n, info)|h.closeReply(), 0), nil
 }
 
 // version is the state of a file's content.
@@ -101,7 +101,7 @@ type version struct {
 const settled = 2 * time.Second
 
 // openReply is how the guest's kernel deals with an open file.
-func (s *files) openReply(n *node, h *handle, info *unix.Statx_t, flags int) (reply uint32) {
+func (s *files) openReply(n *node, info *unix.Statx_t) (reply uint32) {
 	now := version{info.Ino, info.Size, info.Mtime, info.Ctime}
 	s.mu.Lock()
 	if n.read == now {
@@ -112,17 +112,18 @@ func (s *files) openReply(n *node, h *handle, info *unix.Statx_t, flags int) (re
 	}
 	n.read = now
 	s.mu.Unlock()
-	return reply | s.closeReply(h, flags)
+	return reply
 }
 
-// closeReply spares the guest's kernel a message for each close of a file that is open one way. Databases, which rely on
+// quiet spares the guest's kernel a message for each close of a file that is open one way. Databases, which rely on
 // their locks to end with the first close (as POSIX has it), open files both ways.
-func (s *files) closeReply(h *handle, flags int) uint32 {
-	if flags&unix.O_ACCMODE == unix.O_RDWR || s.readOnly {
-		return 0
+func (s *files) quiet(flags int) bool { return flags&unix.O_ACCMODE != unix.O_RDWR && !s.readOnly }
+
+func (h *handle) closeReply() uint32 {
+	if h.quiet {
+		return openNoFlush
 	}
-	h.quiet = true
-	return openNoFlush
+	return 0
 }
 
 // outdated reports whether the host has changed a file's size since the guest
@@ -151,7 +152,7 @@ func (s *files) opendir(r request, out []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := s.newHandle(n, f)
+	h, err := s.newHandle(n, f, false)
 	if err != nil {
 		return nil, err
 	}

@@ -112,7 +112,7 @@ func (s *Server) setInode(n *node, v setting) error {
 
 // pin opens n without its content: a file that may not be read, a link.
 func (s *files) pin(n *node) (*os.File, error) {
-	if n.parent == nil {
+	if n == s.first {
 		d, err := s.dir(n)
 		if err != nil {
 			return nil, err

@@ -1,0 +1,275 @@
+//go:build linux
+
+package hostdir
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// attackTime is how long TestI14_RandomRequestsStayInside sends; -count makes it longer.
+const attackTime = 300 * time.Millisecond
+
+// attacker is the connection of a guest's kernel that keeps to no protocol: it sends requests of all kinds at once, with
+// numbers that it has learned, that are gone and that never were.
+type attacker struct {
+	t      *testing.T
+	random *rand.Rand
+	until  time.Time
+	secret []string // in no reply
+	sent   int
+
+	mu      sync.Mutex
+	nodes   []uint64
+	handles []uint64
+}
+
+func (a *attacker) Recv() ([]byte, error) {
+	if a.sent++; a.sent == 1 {
+		return message(opInit, 0, greeting()), nil
+	}
+	if time.Now().After(a.until) {
+		return nil, io.EOF
+	}
+	op, node, body := a.request()
+	b := message(op, node, body)
+	order.PutUint64(b[8:], a.random.Uint64N(50)) // numbers of requests that are under way, too
+	return b, nil
+}
+
+// Send learns numbers from wherever a reply may have some.
+func (a *attacker) Send(b []byte) error {
+	if len(b) < replyBytes || len(b) > maxMessage || int(order.Uint32(b)) != len(b) {
+		a.t.Errorf("reply of %d bytes: %x", len(b), b[:min(len(b), replyBytes)])
+	}
+	for _, s := range a.secret {
+		if bytes.Contains(b, []byte(s)) {
+			a.t.Errorf("a reply has %q", s)
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	learn := func(known *[]uint64, id uint64) {
+		if id == 0 || id > 1<<32 {
+			return
+		}
+		if len(*known) < 100 {
+			*known = append(*known, id)
+		} else {
+			(*known)[id%100] = id
+		}
+	}
+	switch b = b[replyBytes:]; {
+	case len(b) == entryBytes:
+		learn(&a.nodes, order.Uint64(b))
+	case len(b) == entryBytes+16:
+		learn(&a.nodes, order.Uint64(b))
+		learn(&a.handles, order.Uint64(b[entryBytes:]))
+	case len(b) == 16:
+		learn(&a.handles, order.Uint64(b))
+	}
+	return nil
+}
+
+// number is one that was learned, or any.
+func (a *attacker) number(known []uint64) uint64 {
+	switch n := a.random.IntN(20); {
+	case n == 0:
+		return a.random.Uint64()
+	case n < 4 || len(known) == 0:
+		return a.random.Uint64N(20)
+	}
+	return known[a.random.IntN(len(known))]
+}
+
+func (a *attacker) name() []byte {
+	names := []string{
+		"a", "b", "note", "swap", "was", "link", "n1", "n2", "n3", "n4", hiddenName, "..", ".", "", "a/b", "../private/note",
+		strings.Repeat("l", 255), strings.Repeat("l", 256),
+	}
+	n := names[a.random.IntN(len(names))]
+	if a.random.IntN(3) > 0 {
+		n = names[a.random.IntN(11)]
+	}
+	return name(n)
+}
+
+// size is a length or a place in a file: small, or one that overflows. Sparse files hold what is between.
+func (a *attacker) size() uint64 {
+	return []uint64{0, 1, 24, 1 << 10, 1 << 16, 1<<31 - 1, 1 << 32, 1<<63 - 1, 1 << 63, 1<<64 - 1}[a.random.IntN(10)]
+}
+
+const hiddenName = "hidden"
+
+func (a *attacker) request() (opcode, uint64, []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.random
+	node, fh, some := a.number(a.nodes), a.number(a.handles), r.Uint32()
+	if r.IntN(3) == 0 {
+		node = rootID
+	}
+	cat := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+	n64, n32 := func(v ...uint64) []byte { return put64(nil, v...) }, func(v ...uint32) []byte { return put32(nil, v...) }
+	access := some & (openFlags | unix.O_EXCL | unix.O_TRUNC)
+	ops := []opcode{
+		opLookup, opForget, opGetattr, opSetattr, opReadlink, opSymlink, opMknod, opMkdir, opUnlink, opRmdir, opRename, opLink, opOpen,
+		opRead, opWrite, opRelease, opFsync, opFlush, opOpendir, opReaddir, opGetlk, opSetlk, opSetlkw, opCreate, opInterrupt, opBatchForget, opFallocate,
+		opReaddirplus, opRename2, opLseek, opPoll, opcode(r.IntN(64)), opcode(r.Uint32()), opLookup, opOpen, opCreate, opRead, opLookup,
+	}
+	op := ops[r.IntN(len(ops))]
+	var body []byte
+	switch op {
+	case opInit:
+		op = opStatfs // a second ends the session
+	case opLookup, opUnlink, opRmdir:
+		body = a.name()
+	case opForget:
+		body = n64([]uint64{1, 1, 1, 1 << 63}[r.IntN(4)])
+	case opBatchForget:
+		body = cat(n32([]uint32{0, 2, 1 << 31, 1<<32 - 1}[r.IntN(4)], 0), n64(node, 1, a.number(a.nodes), a.size()))
+	case opSetattr:
+		body = cat(n32(some&0x7ff, 0), n64(fh, a.size(), 9, r.Uint64(), r.Uint64(), 0), n32(some, some, 0, some, 0, some, some, 0))
+	case opSymlink:
+		body = cat(a.name(), name([]string{"../private", "../private/note", "/etc/passwd", "a"}[r.IntN(4)]))
+	case opMknod:
+		body = cat(n32([]uint32{unix.S_IFREG, unix.S_IFIFO, unix.S_IFCHR, some}[r.IntN(4)], 0, 0, 0), a.name())
+	case opMkdir:
+		body = cat(n32(some&0o777|0o700, 0), a.name())
+	case opRename:
+		body = cat(n64(a.number(a.nodes)), a.name(), a.name())
+	case opRename2:
+		body = cat(n64(a.number(a.nodes)), n32([]uint32{0, 1, 2, 3, 4, some}[r.IntN(6)], 0), a.name(), a.name())
+	case opLink:
+		body = cat(n64(a.number(a.nodes)), a.name())
+	case opOpen, opOpendir:
+		body = n32(access, 0)
+	case opCreate:
+		body = cat(n32(access, some|0o600, 0, 0), a.name())
+	case opRead, opReaddir, opReaddirplus, opLseek:
+		body = cat(n64(fh, a.size()), n32(uint32(a.size()), 0), make([]byte, 16))
+	case opWrite:
+		data := make([]byte, r.IntN(3)*r.IntN(maxIO/2))
+		body = cat(n64(fh, a.size()), n32(uint32(len(data)), 0), make([]byte, 16), data)
+	case opFallocate:
+		body = cat(n64(fh, a.size(), min(a.size()|1<<63, 1<<63)|r.Uint64N(1<<16)), n32(some&0x7f, 0))
+	case opGetlk, opSetlk, opSetlkw:
+		body = cat(n64(fh, r.Uint64N(5), a.size(), a.size()), n32(some%4, 0, some>>8&1, 0))
+	case opInterrupt:
+		body = n64(r.Uint64N(50))
+	default:
+		body = cat(n64(fh, 0), n32(some, 0), make([]byte, 16))
+	}
+	switch r.IntN(20) {
+	case 0:
+		body = body[:r.IntN(len(body)+1)]
+	case 1:
+		body = append(body, make([]byte, r.IntN(maxIO))...)[:min(len(body)+100, maxIO)]
+	}
+	return op, node, body
+}
+
+// swaps are what the host does meanwhile in the directory: links out come and go in the place of its directories and files.
+func swaps(ctx context.Context, served string) {
+	at := func(name string) string { return filepath.Join(served, name) }
+	for n := 0; ctx.Err() == nil; n++ { // what fails, the guest was in the way of
+		_ = os.Rename(at("a"), at("was"))
+		_ = os.Symlink("../private", at("a"))
+		_ = os.Remove(at("swap"))
+		if n%2 == 0 {
+			_ = os.Symlink("../private/note", at("swap"))
+		} else {
+			_ = unix.Mkfifo(at("swap"), 0o600)
+		}
+		_ = os.Remove(at("a"))
+		_ = os.Rename(at("was"), at("a"))
+		_ = os.Remove(at("swap"))
+		_ = os.WriteFile(at("swap"), []byte("swap"), 0o600)
+		_ = os.Rename(at("a/b"), at("b"))
+		_ = os.Rename(at("b"), at("a/b"))
+	}
+}
+
+// TestI14_RandomRequestsStayInside has a guest send anything at once while the host changes the directory: no reply has
+// what lies outside or is hidden, neither is touched, and what the guest is given stays within its bounds (I11).
+func TestI14_RandomRequestsStayInside(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]Options{
+		"writable": {Writable: true}, "read-only": {}, "owners": {Writable: true, HostOwners: os.Geteuid() == 0}, "by name": {ByName: true, Base: func(string, File, bool) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			top := t.TempDir()
+			put(t, top, map[string]string{"served/a/b/note": "note", "served/a/" + hiddenName: "under cover", "private/note": "private matter", "private/b/note": "private matter"})
+			o.Hide, o.Share = []string{hiddenName}, 1
+			s, err := New(filepath.Join(top, "served"), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.maxNodes, s.maxHandles, s.locks.maxFiles, s.maxDirs = 60, 30, 10, 5
+			watched := []string{"private", "private/note", "private/b", "private/b/note"}
+			before := changeTimes(t, top, watched)
+			seed := rand.Uint64()
+			g := &attacker{t: t, random: rand.New(rand.NewPCG(seed, 0)), until: time.Now().Add(attackTime), secret: []string{"private matter", "under cover"}}
+			ctx, cancel := context.WithCancel(t.Context())
+			var host sync.WaitGroup
+			host.Go(func() { swaps(ctx, filepath.Join(top, "served")) })
+			err = s.Serve(ctx, g)
+			cancel()
+			host.Wait()
+			if !errors.Is(err, io.EOF) {
+				t.Errorf("ended with %v", err)
+			}
+			checkTree(t, s)
+			if len(s.locks.files) > s.locks.maxFiles || s.locks.ranges > maxRanges || len(s.locks.waiting) > 0 {
+				t.Errorf("%d files and %d ranges are locked, %d requests wait", len(s.locks.files), s.locks.ranges, len(s.locks.waiting))
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if after := changeTimes(t, top, watched); !bytes.Equal(before, after) {
+				t.Errorf("outside is changed: %x, was %x", after, before)
+			}
+			hidden := 0
+			_ = filepath.WalkDir(filepath.Join(top, "served"), func(path string, d os.DirEntry, _ error) error { // the guest may have taken rights
+				if d.Name() != hiddenName {
+					return nil
+				}
+				if b, err := os.ReadFile(path); err == nil && string(b) == "under cover" {
+					hidden++
+				}
+				return nil
+			})
+			if hidden != 1 && os.Geteuid() == 0 {
+				t.Errorf("%d hidden files, want 1", hidden)
+			}
+			if t.Failed() {
+				t.Logf("seed %d, %d requests", seed, g.sent)
+			}
+		})
+	}
+}
+
+// changeTimes has the ctime of each: nothing is done to a file without it.
+func changeTimes(t *testing.T, top string, names []string) (b []byte) {
+	t.Helper()
+	for _, n := range names {
+		var st unix.Stat_t
+		if err := unix.Lstat(filepath.Join(top, n), &st); err != nil {
+			t.Fatal(err)
+		}
+		b = put64(b, uint64(st.Ctim.Sec), uint64(st.Ctim.Nsec))
+	}
+	return b
+}
