@@ -65,7 +65,7 @@ type search struct {
 	buf     []byte
 }
 
-// holds reads a file in pieces, each behind the end of the one before.
+// holds reads a file in pieces, each behind the end of the one before, and leaves holes out.
 func (s *search) holds(ctx context.Context, path string) (bool, error) {
 	f, err := s.root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0) // it may have become a pipe or a link
 	if err != nil {
@@ -75,12 +75,20 @@ func (s *search) holds(ctx context.Context, path string) (bool, error) {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return false, err
 	}
+	at := int64(0)
 	for buf := s.buf[:0]; ; {
 		if ctx.Err() != nil {
 			return false, ctx.Err()
 		}
+		if data, err := f.Seek(at, unix.SEEK_DATA); errors.Is(err, unix.ENXIO) {
+			return false, nil // nothing is behind it
+		} else if err != nil {
+			return false, err
+		} else if data != at {
+			at, buf = data, buf[:0]
+		}
 		n, err := f.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
+		buf, at = buf[:len(buf)+n], at+int64(n)
 		if slices.ContainsFunc(s.texts, func(t []byte) bool { return bytes.Contains(buf, t) }) {
 			return true, nil
 		}

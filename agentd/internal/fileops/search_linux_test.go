@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func TestSearchNamesFiles(t *testing.T) {
@@ -50,5 +51,43 @@ func TestSearchNamesFiles(t *testing.T) {
 	cancel()
 	if _, _, err := Search(ctx, root, [][]byte{[]byte(one)}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestI11_SearchesLeaveHolesOut: a sparse file of a terabyte, which costs a guest nothing, stopped a search for an hour.
+func TestI11_SearchesLeaveHolesOut(t *testing.T) {
+	t.Parallel()
+	const text, size = "placeholder-one", 1 << 40
+	dir := t.TempDir()
+	for name, at := range map[string][]int64{"empty": nil, "end": {size - 100}, "pieces": {0, size / 2}, "after": {1 << 30}} {
+		f, err := os.Create(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Truncate(size); err != nil {
+			t.Skip("no files of that size here:", err)
+		}
+		for i, off := range at {
+			part := text
+			if name == "pieces" { // is nowhere whole
+				part = text[i*5 : i*5+10]
+			}
+			if _, err := f.WriteAt([]byte(part), off); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if got, more, err := Search(ctx, root, [][]byte{[]byte(text)}); err != nil || more || !slices.Equal(got, []string{"/after", "/end"}) {
+		t.Errorf("%q, %v, %v", got, more, err)
 	}
 }
