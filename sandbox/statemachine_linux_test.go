@@ -190,8 +190,12 @@ func (o operation) do(ctx context.Context, h *Home) (string, error) {
 	case "kill", "rmjob":
 		j, err := h.Job(o.Name, o.Job)
 		if err == nil && o.Verb == "kill" {
-			if err = j.Kill(ctx, agentclient.SIGTERM); err == nil {
-				_, err = j.Wait(ctx)
+			if err = j.Kill(ctx, agentclient.SIGTERM); err == nil || errors.Is(err, ErrJobEnded) {
+				const enough = 5 * time.Second // it waits for as long as the end can't be written
+				ctx, cancel := context.WithTimeout(ctx, enough)
+				defer cancel()
+				_, waited := j.Wait(ctx)
+				err = errors.Join(err, waited)
 			}
 		} else if err == nil {
 			err = j.Remove(ctx)

@@ -35,7 +35,7 @@ const (
 // taken as open file description locks on a descriptor for each of those, which
 // excludes the host's processes as well.
 type locks struct {
-	maxFiles int
+	maxFiles, maxRanges int
 
 	mu      sync.Mutex
 	files   map[lockOwner]*lockFile
@@ -137,7 +137,7 @@ func (l *locks) set(s *Server, n *node, q lockRequest) error {
 		return err
 	}
 	after := f.with(q)
-	if more := len(after) - len(f.ranges); more > 0 && l.ranges+more > maxRanges {
+	if more := len(after) - len(f.ranges); more > 0 && l.ranges+more > l.maxRanges {
 		return unix.ENOLCK
 	}
 	lock := q.flock()

@@ -195,7 +195,9 @@ func swaps(ctx context.Context, served string) {
 		_ = os.Remove(at("a"))
 		_ = os.Rename(at("was"), at("a"))
 		_ = os.Remove(at("swap"))
-		_ = os.WriteFile(at("swap"), []byte("swap"), 0o600)
+		if f, err := os.OpenFile(at("swap"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err == nil { // through no link, and no FIFO
+			_ = f.Close()
+		}
 		_ = os.Rename(at("a/b"), at("b"))
 		_ = os.Rename(at("b"), at("a/b"))
 	}

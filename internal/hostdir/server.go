@@ -161,7 +161,7 @@ func New(path string, o Options) (*Server, error) {
 		limits = o.Pool.most
 	}
 	s := &Server{pollName: o.PollName, polled: make(chan struct{}), files: files{
-		maxHandles: limits.handles, handles: map[uint64]*handle{}, locks: locks{maxFiles: limits.locks}, tree: tree{
+		maxHandles: limits.handles, handles: map[uint64]*handle{}, locks: locks{maxFiles: limits.locks, maxRanges: maxRanges}, tree: tree{
 			root: root, readOnly: !o.Writable, owner: owner{o.uid, o.gid}, real: o.HostOwners, hide: o.Hide, byName: o.ByName, base: o.Base, pool: o.Pool, maxNodes: limits.nodes, maxDirs: limits.dirs, identify: true, now: time.Now,
 			nodes: map[uint64]*node{}, known: map[identity]*node{}, named: map[place]*node{}, dirs: map[*node]*dir{}, owners: map[identity]owner{}, count: 1, lastID: rootID,
 		},
