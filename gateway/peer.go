@@ -98,6 +98,8 @@ func ServePeer(ctx context.Context, g *Gateway, client net.Conn, from string, po
 	case g.inbound.slots <- struct{}{}:
 		defer func() { <-g.inbound.slots }()
 	default:
+		ev.Action, ev.Rule, ev.Reason, ev.Message = egress.Deny.String(), "", egress.ReasonLimit.String(), errPeerBound.Error()
+		g.floods.Emit(ev)
 		_ = answer(errPeerBound)
 		return
 	}
