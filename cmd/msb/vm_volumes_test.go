@@ -89,7 +89,7 @@ func TestVMVolumes(t *testing.T) {
 
 	// A guest's link leads to no file of the sandbox that copies, which has none of the user's. The twins stay in the volume.
 	msb("run", "--vm", "qemu", "-q", "--no-net", "-v", "data:/data", "--", "sh", "-c", "cd /data && mkdir d && ln -s /etc out && ln -s ../d d/in && ln -s /etc/passwd file").want(t, 0, "")
-	for _, args := range [][]string{{"data:/out/passwd", file}, {"data:/out/.", file}, {"-L", "data:/file", file}, {file, "data:/out"}, {file, "data:/out/new"}} {
+	for _, args := range [][]string{{"data:/out/passwd", file}, {"-L", "data:/file", file}, {file, "data:/out"}} {
 		msb(append([]string{"volume", "cp"}, args...)...).says(t, exitOther, "leads out of it")
 	}
 	msb("volume", "cp", file, "data:/d/in/").want(t, 0, "")
