@@ -161,11 +161,11 @@ var otherWords = map[string]string{
 	"history": "use msb image history IMAGE",
 	"import":  "name the archive or directory as the image: docker-archive:FILE, oci:DIR, dir:PATH; of a snapshot: msb snapshot import FILE",
 	"save":    "use msb image save IMAGE",
-	"tag":     "msb keeps images and makes none",
-	"push":    "msb keeps images and makes none",
+	"tag":     "an image has the name that it was pulled, loaded or committed under; msb commit NAME IMAGE makes one",
+	"push":    "the cache keeps no layers to push; msb image save IMAGE reads those of a registry's image again",
 	"export":  "use msb cp NAME:/ - > FILE",
 	"network": "the only network is msb's gateway: --no-net, --allow and --policy of msb run say what it lets out",
-	"system":  "use msb doctor, or msb image prune",
+	"system":  "use msb prune, msb image prune or msb doctor",
 	"learn":   "use msb review --learn FILE, or msb run --learn FILE",
 }
 
