@@ -85,6 +85,9 @@ func QuoteArgs(argv []string) string {
 type Hold struct {
 	// Path is the real path of the file or the program; "" if there was none.
 	Path string `json:"path"`
+	// Within is a directory that no link on the way to a file may lead out of, in the place of Path; links in it may
+	// change.
+	Within string `json:"within,omitempty"`
 	// Trees are the directories that whoever wrote the policy may write to: its
 	// own, and that of the git repository around it.
 	Trees []string `json:"trees"`

@@ -15,6 +15,7 @@ import (
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/policies"
 )
 
 // What containers are made of; see agentclient.
@@ -50,7 +51,7 @@ func (s *Sandbox) Containers() *Containers { return &Containers{s} }
 // Add makes a container, whose first process waits for Start. What can't be honoured is an error that names the field.
 // ctx bounds the making.
 func (c *Containers) Add(ctx context.Context, cfg ContainerConfig) (*Container, error) {
-	root, err := c.admit(cfg.Root)
+	root, err := c.admit(cfg.Root, false)
 	if err == nil && !root.IsDir() {
 		err = fmt.Errorf("%w: %s is no directory", ErrContainer, cfg.Root)
 	}
@@ -68,7 +69,7 @@ func (c *Containers) Add(ctx context.Context, cfg ContainerConfig) (*Container, 
 			}
 			continue
 		}
-		info, err := c.admit(m.Source)
+		info, err := c.admit(m.Source, !m.ReadOnly)
 		if err != nil {
 			return nil, Fail(fmt.Errorf("mounts[%d]: %w", i, err))
 		}
@@ -96,7 +97,7 @@ func withPlaceholders(env []string, placeholders map[string]string) []string {
 }
 
 // admit looks at what a container is to see of this machine.
-func (c *Containers) admit(path string) (os.FileInfo, error) {
+func (c *Containers) admit(path string, writable bool) (os.FileInfo, error) {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path {
 		return nil, fmt.Errorf("%w: %q is no absolute path without . and .. in it", ErrContainer, path)
 	}
@@ -107,8 +108,12 @@ func (c *Containers) admit(path string) (os.FileInfo, error) {
 	if !info.IsDir() && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%w: %s is neither a directory nor a regular file", ErrContainer, path)
 	}
-	if state := realPath(c.s.home.Dir()); holds(path, state) || holds(state, path) {
-		return nil, fmt.Errorf("%w: %s and msb's own state (%s) lie in one another", ErrContainer, path, state)
+	confined := c.s.confined
+	if confined == nil {
+		confined = &Config{Policy: policies.Default()}
+	}
+	if err := confined.admitDirectory(c.s.home, &Directory{Host: path, Writable: writable}); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrContainer, err)
 	}
 	return info, nil
 }

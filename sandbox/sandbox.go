@@ -255,6 +255,10 @@ type Sandbox struct {
 	denied  audit.DenialSummary
 	once    sync.Once
 	after   func(time.Duration) <-chan time.Time // time.After, but in tests
+
+	// confined says what confines the guest, which its containers' mounts may not give it; nil for a sandbox that another
+	// process started.
+	confined *Config
 }
 
 // ExecOptions says what to run in a sandbox, ExitStatus how it ended.

@@ -62,6 +62,7 @@ func start(ctx context.Context, cfg Config) (*Sandbox, error) {
 // bringUp starts the supervisor of a run, whose lock it takes over, and waits until the sandbox is ready.
 func bringUp(ctx context.Context, home *Home, run *runDir, img *image.Image, cfg *Config, admitted *Admission) (*Sandbox, error) {
 	s := &Sandbox{name: cfg.Name, image: img, home: home, run: run, keep: cfg.Keep, review: cfg.review, over: make(chan struct{})}
+	s.confined = &Config{Policy: cfg.Policy, PolicyFile: cfg.PolicyFile, Floor: cfg.Floor, Audit: cfg.Audit, Pcap: cfg.Pcap, Learn: cfg.Learn}
 	agent, err := agentDisk(home, cfg.Program)
 	if err == nil {
 		var p *state.Plan

@@ -12,8 +12,11 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/policies/grants"
+	"github.com/msb-project/msb/sandbox"
 )
 
 // A pod's policy names values of Kubernetes Secrets by "file:VOLUME/KEY": a volume of the pod, which the kubelet fills for it,
@@ -47,40 +50,43 @@ func ownSecrets(p *policies.Policy, pod string) (own []policies.Secret, err erro
 		if from.Kind != policies.FromFile || path.IsAbs(from.Value) {
 			continue
 		}
-		if from.Value, err = volumeFile(pod, from.Value); err != nil {
+		dir, key, err := volumeFile(pod, from.Value)
+		if err != nil {
 			return nil, refused(fmt.Sprintf("%s: secrets.%s: %v", annotationPolicy, p.Secrets[i].Name, err))
 		}
+		// Whoever else writes to the volume, another pod's guest perhaps, could put a link to a file of the node there later.
+		from.Value, from.Hold = filepath.Join(dir, key), &policies.Hold{Within: dir}
 		own = append(own, p.Secrets[i])
 	}
 	return own, nil
 }
 
-// volumeFile finds a file of a pod's volume. name is "VOLUME/KEY" in the directory of the annotation.
-func volumeFile(pod, name string) (string, error) {
+// volumeFile finds a file of a pod's volume, and the volume's directory. name is "VOLUME/KEY" in the directory of the annotation.
+func volumeFile(pod, name string) (dir, key string, err error) {
 	name, within := strings.CutPrefix(name, path.Dir(annotationPolicy)+"/")
 	volume, key, two := strings.Cut(name, "/")
 	switch {
 	case !within || !two || !volumeName.MatchString(volume) || !secretKey.MatchString(key) || strings.HasPrefix(key, ".."):
-		return "", fmt.Errorf(`a relative path in a pod's policy is "file:VOLUME/KEY", a Secret's volume of the pod and a key in it, not %q`, name)
+		return "", "", fmt.Errorf(`a relative path in a pod's policy is "file:VOLUME/KEY", a Secret's volume of the pod and a key in it, not %q`, name)
 	case pod == "":
-		return "", fmt.Errorf("the volume %s is looked for where a kubelet made the pod, and none made this one", volume)
+		return "", "", fmt.Errorf("the volume %s is looked for where a kubelet made the pod, and none made this one", volume)
 	}
 	for kind, below := range volumeKinds {
-		dir := filepath.Join(pod, "volumes", kind, volume, below)
+		dir = filepath.Join(pod, "volumes", kind, volume, below)
 		root, err := os.OpenRoot(dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return "", err
+			return "", "", err
 		}
 		_, err = root.Stat(key) // no link leads out
 		if err = errors.Join(err, root.Close()); err != nil {
-			return "", fmt.Errorf("the volume %s has no key %s: %w", volume, key, err)
+			return "", "", fmt.Errorf("the volume %s has no key %s: %w", volume, key, err)
 		}
-		return filepath.Join(dir, key), nil
+		return dir, key, nil
 	}
-	return "", fmt.Errorf("the pod has no Secret's volume %s, or none of its containers mounts it, and then the kubelet doesn't make it: add it to volumes and to volumeMounts", volume)
+	return "", "", fmt.Errorf("the pod has no Secret's volume %s, or none of its containers mounts it, and then the kubelet doesn't make it: add it to volumes and to volumeMounts", volume)
 }
 
 // hiddenVolumes are the names of a pod's volumes that its policy has as sources.
@@ -123,6 +129,45 @@ func ofVolume(pod, source, name string) bool {
 	}
 	return false
 }
+
+// kernelFiles are the file systems by which the node's kernel shows the node, the processes that confine the guest among them.
+var kernelFiles = []int64{
+	unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC,
+	unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC, unix.EFIVARFS_MAGIC, unix.PSTOREFS_MAGIC,
+}
+
+// admits refuses what a hostPath may name of the node that is no pod's: the kernel's files, volumes of other pods, the records of
+// all pods, and to write to the shim's settings and programs. The sandbox refuses the rest that confines it: msb's state, the floor
+// and the sources of secrets.
+func (p *pod) admits(mounts []sandbox.ContainerMount) error {
+	pods := filepath.Join(p.settings.Kubelet, "pods")
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	r := &refusals{}
+	for _, m := range mounts {
+		if m.Type != "bind" {
+			continue
+		}
+		var fs unix.Statfs_t
+		if err := unix.Statfs(m.Source, &fs); err != nil {
+			return fmt.Errorf("msb: the source of the mount at %s: %w", m.Target, err)
+		}
+		of := func(what string) string { return what + " at " + m.Target + " (" + m.Source + ")" }
+		const another = "mount another directory"
+		r.add(slices.Contains(kernelFiles, fs.Type), of("a file system of the node's kernel"), another)
+		own := p.kubelet != "" && grants.Within(p.kubelet, m.Source)
+		r.add(!own && overlap(m.Source, pods), of("the volumes of the node's pods"), another)
+		r.add(overlap(m.Source, p.settings.Records), of("the captures and audit logs of the node's pods"), another)
+		for _, file := range []string{defaultSettings, self} {
+			r.add(!m.ReadOnly && grants.Within(m.Source, realPath(file)), of("msb's "+filepath.Base(file)+", writable,"), "mount it read-only")
+		}
+	}
+	return r.err()
+}
+
+func overlap(a, b string) bool { b = realPath(b); return grants.Within(a, b) || grants.Within(b, a) }
 
 func realPath(name string) string {
 	if real, err := filepath.EvalSymlinks(name); err == nil {

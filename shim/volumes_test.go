@@ -2,6 +2,7 @@ package shim
 
 import (
 	"errors"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/policies/grants"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -112,6 +114,57 @@ func TestI14_SecretVolumesAreThePodsOwn(t *testing.T) {
 	}
 }
 
+// TestI14_SecretsStayInTheirVolume: who writes to a volume, such as another pod's guest to a claim that both have, puts a link in
+// the key's place that leads out, after the pod has started. The twin is the kubelet's link, which stays within.
+func TestI14_SecretsStayInTheirVolume(t *testing.T) {
+	t.Parallel()
+	kubelet, pod := kubeletPod(t)
+	outside := filepath.Join(t.TempDir(), "shadow")
+	if err := os.WriteFile(outside, []byte("of-the-node"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ from, key, to, want string }{
+		{"vault/key", "volumes/kubernetes.io~csi/vault/mount/key", outside, "refused"},
+		{"vault/key", "volumes/kubernetes.io~csi/vault/mount/key", "../../../kubernetes.io~secret/api/..1/token", "refused"},
+		{"api/token", "volumes/kubernetes.io~secret/api/token", "..1/token", "the-value-of-the-secret"},
+	} {
+		cfg, err := podConfig(t, floorText, kubelet, secretPolicy(c.from), map[string]string{annotationPodUID: "u1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		home, err := sandbox.OpenHome(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		admitted, err := home.Trust().Admit(cfg.Policy, sandbox.AdmitOptions{Floor: cfg.Floor, Trust: cfg.Trust})
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := filepath.Join(pod, c.key)
+		before, err := os.ReadFile(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.Remove(key), os.Symlink(c.to, key)); err != nil {
+			t.Fatal(err)
+		}
+		got := "refused"
+		if f, err := grants.Open(&admitted.Policy.Secrets[0].From); err == nil {
+			b, err := io.ReadAll(f)
+			if err = errors.Join(err, f.Close()); err != nil {
+				t.Fatal(err)
+			}
+			got = string(b)
+		}
+		if got != c.want {
+			t.Errorf("%s, now a link to %s: read %q, want %q", c.from, c.to, got, c.want)
+		}
+		if err := errors.Join(os.Remove(key), os.WriteFile(key, before, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestI8_SourcesAreNoMounts: what is a secret's source is kept from the guest, by whatever path it is mounted, and nothing else.
 func TestI8_SourcesAreNoMounts(t *testing.T) {
 	t.Parallel()
@@ -143,6 +196,61 @@ func TestI8_SourcesAreNoMounts(t *testing.T) {
 		spec := &specs.Spec{Mounts: []specs.Mount{{Source: c.source, Destination: c.target}}}
 		if got := len(p.visible(spec).Mounts) == 1; got != c.visible || len(spec.Mounts) != 1 {
 			t.Errorf("%s at %s: visible %v, want %v", c.source, c.target, got, c.visible)
+		}
+	}
+}
+
+// TestI14_HostPathsAreNoWayOut: what a hostPath may not name of the node. The twins are the pod's own volumes, and directories of the
+// node that are nobody's.
+func TestI14_HostPathsAreNoWayOut(t *testing.T) {
+	t.Parallel()
+	kubelet, own := kubeletPod(t)
+	other := filepath.Join(kubelet, "pods/u2/volumes/kubernetes.io~secret/api")
+	records, plain := t.TempDir(), t.TempDir()
+	if err := os.MkdirAll(other, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(plain, "link")
+	if err := os.Symlink("/proc", link); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pod{kubelet: own, settings: &settings{Kubelet: kubelet, Records: records}}
+	for _, c := range []struct {
+		source   string
+		readOnly bool
+		want     string // "" is admitted
+	}{
+		{"/", true, "the volumes of the node's pods"},
+		{"/proc", true, "a file system of the node's kernel"},
+		{"/proc/1", true, "a file system of the node's kernel"},
+		{"/proc/self/environ", true, "a file system of the node's kernel"},
+		{"/sys/kernel", true, "a file system of the node's kernel"},
+		{link, true, "a file system of the node's kernel"},
+		{kubelet, true, "the volumes of the node's pods"},
+		{filepath.Join(kubelet, "pods"), true, "the volumes of the node's pods"},
+		{other, true, "the volumes of the node's pods"},
+		{records, true, "the captures and audit logs"},
+		{filepath.Dir(records), true, "the captures and audit logs"},
+		{filepath.Dir(self), false, "writable, at /x"},
+		{self, false, "writable, at /x"},
+		{self, true, ""},
+		{filepath.Join(own, "volumes/kubernetes.io~configmap/settings"), true, ""},
+		{plain, false, ""},
+	} {
+		err := func() error {
+			m, ok := mountOf(&specs.Mount{Type: "bind", Source: c.source, Destination: "/x"}, &refusals{})
+			m.ReadOnly = c.readOnly
+			if !ok {
+				t.Errorf("%s was refused before", c.source)
+			}
+			return p.admits([]sandbox.ContainerMount{m})
+		}()
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: got %v, want %q", c.source, err, c.want)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/msb-project/msb/policies"
@@ -173,6 +174,42 @@ func TestI15_HeldFilesAreOpenedWithoutLinks(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// TestI14_FilesAreOpenedWithinTheirDirectory: a link that leads out is refused, and its twin, a source that isn't held, follows it.
+func TestI14_FilesAreOpenedWithinTheirDirectory(t *testing.T) {
+	t.Parallel()
+	dir := realDir(t)
+	outside := put(t, realDir(t), "shadow", "outside", 0o600)
+	put(t, dir, "..1/token", "within", 0o600)
+	for link, to := range map[string]string{"in": "..1/token", "out": outside, "up": "../" + filepath.Base(filepath.Dir(outside)) + "/shadow"} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read := func(name string, h *policies.Hold) string {
+		f, err := grants.Open(&policies.Source{Kind: policies.FromFile, Value: filepath.Join(dir, name), Hold: h})
+		if err != nil {
+			return "refused"
+		}
+		defer func() { _ = f.Close() }()
+		b, err := io.ReadAll(f)
+		if err != nil {
+			return err.Error()
+		}
+		return string(b)
+	}
+	for name, want := range map[string]string{"..1/token": "within", "in": "within", "out": "refused", "up": "refused", "../x": "refused", "pipe": ""} {
+		if got := read(name, &policies.Hold{Within: dir}); got != want {
+			t.Errorf("%s: read %q, want %q", name, got, want)
+		}
+	}
+	if got := read("out", nil); got != "outside" {
+		t.Errorf("a source that isn't held: read %q", got)
 	}
 }
 
