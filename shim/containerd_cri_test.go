@@ -78,6 +78,7 @@ func TestContainerdCRI(t *testing.T) {
 	if log, err := os.ReadFile(n.file("logs/c.log")); err != nil || !strings.HasSuffix(string(log), " stdout F logged\n") {
 		t.Errorf("the log: %q, %v", log, err)
 	}
+	flood(t, r, n.shimPID(t, sb.PodSandboxId), c, n.file("logs/c.log"))
 	if s, err := r.ContainerStats(ctx, &cri.ContainerStatsRequest{ContainerId: c}); err != nil || s.Stats.Memory.GetWorkingSetBytes().GetValue() == 0 {
 		t.Errorf("stats: %v, %v", s, err)
 	}
