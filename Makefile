@@ -109,6 +109,10 @@ test-containerd: shim ## a real containerd runs containers with the shim, beside
 test-kubernetes: shim ## a Kubernetes of one node, built from source once, runs pods with the shim (root; 20 minutes)
 	MSB_TEST_KUBERNETES=$$(scripts/kubernetes) MSB_TEST_CONTAINERD=$$(scripts/containerd) MSB_TEST_SHIM=$(CURDIR)/bin $(GO) -C shim test $(GOTEST_FLAGS) -timeout 2h -tags containerdtest,kubernetestest -run '^TestKubernetes$$' -v ./
 
+.PHONY: test-nodeconformance
+test-nodeconformance: shim ## tests of Kubernetes' own node conformance in that cluster, in pods of runc and of msb (root; 40 minutes)
+	MSB_TEST_KUBERNETES=$$(scripts/kubernetes) MSB_TEST_CONTAINERD=$$(scripts/containerd) MSB_TEST_SHIM=$(CURDIR)/bin $(GO) -C shim test $(GOTEST_FLAGS) -timeout 4h -tags containerdtest,kubernetestest -run '^TestNodeConformance$$' -v ./ $(CONFORMANCE_FLAGS)
+
 test-clock: ## look at the clocks of 50 guests under emulation, on a quiet machine and on a loaded one
 	$(GOTEST) -timeout 30m ./internal/vm/qemu -run '^TestClockKeepsTime$$' -v -clock-boots 25
 	$(GOTEST) -timeout 30m ./internal/vm/qemu -run '^TestClockKeepsTime$$' -v -clock-boots 25 -clock-load

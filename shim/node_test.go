@@ -278,33 +278,33 @@ func (n *node) run(runtime string, args ...string) []string {
 // importImage makes an image of busybox and imports it from an OCI archive.
 func (n *node) importImage(t *testing.T) {
 	t.Helper()
-	archive := n.file("image.tar")
-	if err := writeImage(n.file("image"), archive); err != nil {
+	layer, err := busyboxLayer()
+	if err == nil {
+		err = writeImage(n.file("image"), n.file("image.tar"), testImage, v1.Config{Cmd: []string{"/bin/sleep", "100000"}, Env: []string{"PATH=/bin", "OF_THE_IMAGE=yes"}}, layer)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	n.must(t, "images", "import", "--local", archive)
+	n.must(t, "images", "import", "--local", n.file("image.tar"))
 }
 
-func writeImage(dir, archive string) error {
-	layer, err := busyboxLayer()
+// writeImage writes an OCI archive of an image, by way of a directory.
+func writeImage(dir, archive, ref string, config v1.Config, layers ...[]byte) error {
+	img := empty.Image
+	for _, layer := range layers {
+		l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer)), nil })
+		if err == nil {
+			img, err = mutate.AppendLayers(img, l)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	img, err := mutate.ConfigFile(img, &v1.ConfigFile{Architecture: "amd64", OS: "linux", RootFS: v1.RootFS{Type: "layers", DiffIDs: diffIDs(img)}, Config: config})
 	if err != nil {
 		return err
 	}
-	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer)), nil })
-	if err != nil {
-		return err
-	}
-	img, err := mutate.AppendLayers(empty.Image, l)
-	if err == nil {
-		img, err = mutate.ConfigFile(img, &v1.ConfigFile{
-			Architecture: "amd64", OS: "linux", RootFS: v1.RootFS{Type: "layers", DiffIDs: diffIDs(img)},
-			Config: v1.Config{Cmd: []string{"/bin/sleep", "100000"}, Env: []string{"PATH=/bin", "OF_THE_IMAGE=yes"}},
-		})
-	}
-	if err != nil {
-		return err
-	}
-	ref, err := name.NewTag(testImage)
+	tag, err := name.NewTag(ref)
 	if err != nil {
 		return err
 	}
@@ -312,7 +312,7 @@ func writeImage(dir, archive string) error {
 	if err != nil {
 		return err
 	}
-	names := map[string]string{"io.containerd.image.name": ref.String(), "org.opencontainers.image.ref.name": ref.TagStr()}
+	names := map[string]string{"io.containerd.image.name": tag.String(), "org.opencontainers.image.ref.name": tag.TagStr()}
 	if err := at.AppendImage(img, layout.WithAnnotations(names), layout.WithPlatform(v1.Platform{OS: "linux", Architecture: "amd64"})); err != nil {
 		return err
 	}
