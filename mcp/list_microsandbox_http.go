@@ -88,11 +88,11 @@ const (
 	plainNamespace = "default"
 )
 
-var httpName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+var httpName = atFirstUse(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 // name is the name that msb has for the sandbox: two of other names or namespaces have others.
 func (b *httpBox) name() (string, error) {
-	if !httpName.MatchString(b.Sandbox) || !httpName.MatchString(b.Namespace) {
+	if !httpName().MatchString(b.Sandbox) || !httpName().MatchString(b.Namespace) {
 		return "", wrong("sandbox %q in namespace %q: each has 1 to 63 letters, digits, dots, hyphens and underscores, the first a letter or digit", printed(b.Sandbox), printed(b.Namespace))
 	}
 	if b.Namespace == plainNamespace && sandbox.CheckName(b.Sandbox) == nil {

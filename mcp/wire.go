@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"sync"
 	"time"
 
@@ -186,8 +185,8 @@ func (c *conn) line() ([]byte, error) {
 
 // idAtFront and idAtEnd find the id of a message that is too long to be parsed: clients write it first or last.
 var (
-	idAtFront = regexp.MustCompile(`^\s*\{(?:"jsonrpc":\s*"2\.0",\s*)?"id":\s*(-?\d{1,16}|"[\w-]{1,64}")\s*,`)
-	idAtEnd   = regexp.MustCompile(`,\s*"id":\s*(-?\d{1,16}|"[\w-]{1,64}")\s*\}\s*$`)
+	idAtFront = atFirstUse(`^\s*\{(?:"jsonrpc":\s*"2\.0",\s*)?"id":\s*(-?\d{1,16}|"[\w-]{1,64}")\s*,`)
+	idAtEnd   = atFirstUse(`,\s*"id":\s*(-?\d{1,16}|"[\w-]{1,64}")\s*\}\s*$`)
 )
 
 // skip reads to the end of a line whose beginning is given, and answers it.
@@ -205,9 +204,9 @@ func (c *conn) skip(front []byte, whole bool) error {
 		}
 		whole = err == nil
 	}
-	id := idAtFront.FindSubmatch(front)
+	id := idAtFront().FindSubmatch(front)
 	if id == nil {
-		id = idAtEnd.FindSubmatch(tail[max(0, len(tail)-maxID):])
+		id = idAtEnd().FindSubmatch(tail[max(0, len(tail)-maxID):])
 	}
 	if id == nil {
 		id = [][]byte{nil, nil}

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"net/netip"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -87,19 +89,29 @@ func listKept(ui *ui, c *cobra.Command, home *sandbox.Home, flags *listFlags) er
 }
 
 func statusRows(all []sandbox.Status, now time.Time) [][]string {
-	rows := append(make([][]string, 0, 1+len(all)), []string{"NAME", "STATE", "IMAGE", "CPUS", "MEMORY", "DISK", "PORTS", "POLICY"})
-	for i := range all {
-		s := &all[i]
-		if s.Problem != "" {
-			rows = append(rows, []string{s.Name, "damaged", audit.Printable(s.Problem)})
-			continue
-		}
-		rows = append(rows, []string{
-			s.Name, stateOf(s, now), audit.Printable(s.Image), strconv.Itoa(s.CPUs), policies.FormatSize(s.Memory), progressbar.Bytes(s.Used), portsOf(s),
-			audit.Printable(cmp.Or(s.PolicyFile, "-")),
+	rows := make([][]string, 1+len(all))
+	rows[0] = []string{"NAME", "STATE", "IMAGE", "CPUS", "MEMORY", "DISK", "PORTS", "POLICY"}
+	each := len(all)/runtime.GOMAXPROCS(0) + 1
+	var work sync.WaitGroup
+	for begin := 0; begin < len(all); begin += each {
+		work.Go(func() {
+			for i := begin; i < min(begin+each, len(all)); i++ {
+				rows[1+i] = statusRow(&all[i], now)
+			}
 		})
 	}
+	work.Wait()
 	return rows
+}
+
+func statusRow(s *sandbox.Status, now time.Time) []string {
+	if s.Problem != "" {
+		return []string{s.Name, "damaged", audit.Printable(s.Problem)}
+	}
+	return []string{
+		s.Name, stateOf(s, now), audit.Printable(s.Image), strconv.Itoa(s.CPUs), policies.FormatSize(s.Memory), progressbar.Bytes(s.Used), portsOf(s),
+		audit.Printable(cmp.Or(s.PolicyFile, "-")),
+	}
 }
 
 // portsOf are a running sandbox's published ports, as docker writes them.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,10 +33,10 @@ const (
 )
 
 var (
-	workName  = regexp.MustCompile(`^[A-Z2-7]{26}$`) // rand.Text
+	workName  = nameOf(26, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") // rand.Text
 	workFile  = regexp.MustCompile(`^(disk|archive|chunk-[0-9]+)$`)
-	groupName = regexp.MustCompile(`^[0-9a-f]{2}$`)
-	chunkName = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	groupName = nameOf(2, hexDigits)
+	chunkName = nameOf(64, hexDigits)
 )
 
 // Store is the snapshots below one directory. It is safe for concurrent use by several goroutines and processes.
@@ -60,6 +61,13 @@ func Open(dir string) (*Store, error) {
 }
 
 // snapshotForm is that of one snapshot's directory, workForm that of one in tmp.
+const hexDigits = "0123456789abcdef"
+
+// nameOf tells names of n characters out of an alphabet. Regular expressions of them take milliseconds of each start of msb.
+func nameOf(n int, alphabet string) func(string) bool {
+	return func(name string) bool { return len(name) == n && strings.Trim(name, alphabet) == "" }
+}
+
 var snapshotForm = owned.Files(func(name string) bool { return name == metaFile || name == listFile })
 
 func workForm(name string, mode fs.FileMode) (owned.Form, bool) {
@@ -76,8 +84,8 @@ func Form(name string, mode fs.FileMode) (owned.Form, bool) {
 	}
 	inside, ok := map[string]owned.Form{
 		namesDir:  owned.Dirs(func(name string) bool { return state.CheckName(name) == nil }, snapshotForm),
-		chunksDir: owned.Dirs(groupName.MatchString, owned.Files(chunkName.MatchString)),
-		tmpDir:    owned.Dirs(workName.MatchString, workForm),
+		chunksDir: owned.Dirs(groupName, owned.Files(chunkName)),
+		tmpDir:    owned.Dirs(workName, workForm),
 	}[name]
 	return inside, ok && mode == fs.ModeDir
 }

@@ -47,7 +47,7 @@ func (s *Store) Sweep() error {
 }
 
 func removeWork(tmp *os.File, name string) error {
-	if !workName.MatchString(name) {
+	if !workName(name) {
 		return nil
 	}
 	dir, err := owned.Open(tmp, name)
@@ -79,7 +79,7 @@ func (s *Store) dropChunks() error {
 		return err
 	}
 	for _, group := range groups {
-		if !groupName.MatchString(group) {
+		if !groupName(group) {
 			continue
 		}
 		if err := dropGroup(chunks, group, needed); err != nil && !errors.Is(err, owned.ErrForeign) {
@@ -101,7 +101,7 @@ func dropGroup(chunks *os.File, group string, needed map[string]bool) error {
 	}
 	left := len(names)
 	for _, name := range names {
-		if !chunkName.MatchString(name) || needed[name] {
+		if !chunkName(name) || needed[name] {
 			continue
 		}
 		if err := unix.Unlinkat(int(dir.Fd()), name, 0); err != nil {
