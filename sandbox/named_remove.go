@@ -24,7 +24,7 @@ const vmmGoneWait = 10 * time.Second
 
 // Each command looks at sweepAll sandboxes and at one of sweepTurns of the others: a file of each has to be read, which of
 // all of them would take longer than most commands.
-const sweepAll, sweepTurns = 64, 256
+const sweepAll, sweepTurns = 32, 512
 
 // sweepsNow reports whether a command whose turn it is looks at the sandbox that comes behind seen others.
 func sweepsNow(seen, turn int) bool { return seen < sweepAll || seen%sweepTurns == turn }
