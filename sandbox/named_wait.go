@@ -23,15 +23,15 @@ func (h *Home) WatchEnd(name string) (wait func(context.Context) error, err erro
 	if err != nil {
 		return nil, Fail(notRunning(name))
 	}
-	over, err := h.watch(name, conn)
+	over, err := watchEnd(h, name, conn)
 	if err != nil {
 		return nil, Fail(err)
 	}
 	return func(ctx context.Context) error { return Fail(over(ctx)) }, nil
 }
 
-// watch is WatchEnd for the run of which conn is.
-func (h *Home) watch(name string, conn net.Conn) (wait func(context.Context) error, err error) {
+// watchEnd is WatchEnd for the run of which conn is.
+func watchEnd(h *Home, name string, conn net.Conn) (wait func(context.Context) error, err error) {
 	dir, began := namedPath(h, name), time.Now()
 	var r state.RunRecord
 	if state.ReadJSON(dir, state.InfoFile, &r) == nil {

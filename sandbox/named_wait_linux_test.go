@@ -82,7 +82,7 @@ func TestWatchEndTakesNoOlderEnd(t *testing.T) {
 		conn, far, err := state.SocketPair()
 		must(t, err)
 		must(t, far.Close())
-		wait, err := h.watch("web", conn)
+		wait, err := watchEnd(h, "web", conn)
 		must(t, err)
 		if err := wait(t.Context()); !errors.Is(err, want) || want == nil && err != nil {
 			t.Errorf("an end that is %s old: %v, want %v", age, err, want)
