@@ -100,6 +100,14 @@ const madeBefore = "made under an older version of the operator's policy, or wit
 // getBack says how to get at its files.
 const getBack = "for its files, the operator can restore the policy's text, or take them out with msb cp"
 
+// staysWhenStopped is an error for a child, which its end removes with its files.
+func staysWhenStopped(st *sandbox.Status) error {
+	if st.Parent != "" {
+		return say("sandbox %s is a child, and would be removed: its disk can't be replaced; destroy it with child_destroy, and make another with child_spawn", st.Name)
+	}
+	return nil
+}
+
 // has reports whether there is a sandbox of that name, of any version of the floor's file.
 func (b *boxes) has(name string) bool {
 	st, err := b.opts.Home.Inspect(name)

@@ -41,6 +41,14 @@ func TestI15_AgentsChildrenKeepToTheBudget(t *testing.T) {
 		t.Errorf("the child reaches a.example %v, b.example %v", reaches("a.example"), reaches("b.example"))
 	}
 	p.says(t, false, "sandbox_exec", m{"sandbox": "kid", "command": "id"}, "exit code 0")
+	p.says(t, true, "sandbox_reset", m{"sandbox": "kid"}, "is a child") // its stop would remove it
+	own := ownSnapshots{p.boxes}
+	if _, err := own.takeSnapshot(t.Context(), "kid", "saved"); err != nil {
+		t.Error(err)
+	}
+	if _, err := own.restore(t.Context(), "saved", "kid"); err == nil || !strings.Contains(err.Error(), "is a child") {
+		t.Errorf("a child's snapshot: %v", err)
+	}
 	for _, bad := range []m{{"name": "../x"}, {"cpus": 3}, {"memory_mb": 4096}, {"image": "alpine"}, {"policy": "version = 1\n[secrets.K]\n"}, {"policy": "version = 1\n[agent]\n"}, {"name": "second"}, {"sandbox": "other"}} {
 		p.says(t, true, "child_spawn", bad)
 	}

@@ -118,6 +118,9 @@ func (s manageTools) sandboxReset(ctx context.Context, raw json.RawMessage) (str
 	if err != nil {
 		return "", err
 	}
+	if err := staysWhenStopped(st); err != nil {
+		return "", err
+	}
 	if err := s.only(st).Stop(ctx, st.Name); err != nil && !errors.Is(err, sandbox.ErrNotRunning) {
 		return "", err
 	}

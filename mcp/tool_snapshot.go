@@ -118,6 +118,9 @@ func (b ownSnapshots) restore(ctx context.Context, snapshot, box string) (string
 	if err != nil {
 		return "", err
 	}
+	if err := staysWhenStopped(st); err != nil {
+		return "", err
+	}
 	if err := b.only(st).Stop(ctx, st.Name); err != nil && !errors.Is(err, sandbox.ErrNotRunning) {
 		return "", err
 	}

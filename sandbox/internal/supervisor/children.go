@@ -20,7 +20,7 @@ import (
 )
 
 // What programs of a sandbox may ask of its supervisor for children. What is beyond it waits in the guest, where the agent
-// closes what has waited for 10 seconds.
+// closes what has been among the first 16 that wait for 10 seconds.
 const (
 	// maxChildCalls is how many requests are under way at once. Each has one request in memory, and the window of one exec.
 	maxChildCalls = 4
