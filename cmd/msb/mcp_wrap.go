@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/internal/printable"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -120,8 +121,30 @@ func wrap(ui *ui, f *runFlags, given []string, img, name string, argv []string) 
 	for _, variable := range slices.Sorted(maps.Keys(server.Env)) {
 		line = append(line, "--env", variable+"="+server.Env[variable])
 	}
-	ui.note("for Claude Code: %s", shellQuoted(slices.Concat(line, []string{name, "--", server.Command}, server.Args)))
+	ui.note("for Claude Code: %s", shownForShell(slices.Concat(line, []string{name, "--", server.Command}, server.Args)))
 	return nil
+}
+
+// shownForShell is shellQuoted for a command that is shown in a terminal. What a terminal acts on is escaped as bash and zsh
+// read it: a note would replace it otherwise, and the command would be another one.
+func shownForShell(argv []string) string {
+	words := make([]string, 0, len(argv))
+	for _, word := range argv {
+		if !strings.ContainsFunc(word, printable.Obeyed) {
+			words = append(words, shellQuoted([]string{word}))
+			continue
+		}
+		var b strings.Builder
+		for i := range len(word) {
+			if c := word[i]; c < ' ' || c > '~' || c == '\'' || c == '\\' {
+				fmt.Fprintf(&b, `\x%02x`, c)
+			} else {
+				b.WriteByte(c)
+			}
+		}
+		words = append(words, "$'"+b.String()+"'")
+	}
+	return strings.Join(words, " ")
 }
 
 // withAbsoluteVolumes makes the directories of -v absolute: a client has a working directory of its own.

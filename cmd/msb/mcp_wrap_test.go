@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,6 +11,23 @@ import (
 
 	"github.com/msb-project/msb/sandbox"
 )
+
+// TestI17_WrapShowsTheCommandItself: a shell reads the command for Claude Code as the words of the entry, whatever they hold.
+func TestI17_WrapShowsTheCommandItself(t *testing.T) {
+	t.Parallel()
+	argv := []string{"sh", "-c", "echo one\necho 'two' \\n 2", "x\x1b]0;t\a1", "\u009b2J\u202eé'", "$(id) `id`", "plain é", ""}
+	printed := finish(t, command(t, []string{sandbox.EnvHome + "=" + t.TempDir()}, append([]string{"mcp", "wrap", "s", "--"}, argv...)...))
+	_, line, ok := strings.Cut(printed.err, "for Claude Code: claude ")
+	if !ok || printed.code != 0 {
+		t.Fatalf("%+v", printed)
+	}
+	line, _, _ = strings.Cut(line, "\n")
+	got, err := exec.CommandContext(t.Context(), "bash", "-c", "printf '%s\\0' "+line).Output()
+	words := strings.Split(strings.TrimSuffix(string(got), "\x00"), "\x00")
+	if err != nil || len(words) < len(argv) || !slices.Equal(words[len(words)-len(argv):], argv) {
+		t.Errorf("%v: bash reads %q from %s", err, words, line)
+	}
+}
 
 // TestWrapPrintsWhatRunTakes: the entry holds the flags as they were given, and paths for any working directory.
 func TestWrapPrintsWhatRunTakes(t *testing.T) {
