@@ -6,11 +6,13 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
 )
@@ -70,8 +72,9 @@ func TestI15_VMProgramsHaveChildren(t *testing.T) {
 	if st, err := h.Inspect(name); err != nil || st.Parent != "ctl" || !st.Running || st.Lifetime != time.Minute {
 		t.Errorf("%+v, %v", st, err)
 	}
+	sendsGarbage(t, sb)
 	// Many at once, some of them killed, and garbage: the sandbox lives on and answers.
-	does(`i=0; while [ $i -lt 30 ]; do msb-ctl list >/dev/null 2>&1 & i=$((i+1)); done; kill -9 $! ; wait; for i in 1 2 3; do head -c 300000 /dev/zero | nc local:/run/msb/children.sock >/dev/null 2>&1; done; msb-ctl ping`, 0, `"children":1`)
+	does(`i=0; while [ $i -lt 30 ]; do msb-ctl list >/dev/null 2>&1 & i=$((i+1)); done; kill -9 $! ; wait; /dev/shm/garbage; msb-ctl ping`, 0, "garbage was sent\n", `"children":1`)
 	does("msb-ctl destroy "+name+" && msb-ctl list", 0, "[]")
 	log, err := os.ReadFile(filepath.Join(h.Dir(), "sandboxes", "ctl", "audit.jsonl"))
 	for _, part := range []string{`"program":"sh","exit_code":7,"verb":"exec","child":"` + name + `"`, `"verb":"spawn","child":"` + name + `"`, `"verb":"destroy","child":"other"`} {
@@ -82,6 +85,55 @@ func TestI15_VMProgramsHaveChildren(t *testing.T) {
 	out, st, err := asUser(t, sb, "1234", "msb-ctl ping")
 	if err != nil || st.Code != 125 || !strings.Contains(out, "permission denied") {
 		t.Errorf("another user: %+v, %v: %s", st, err, out)
+	}
+}
+
+// sendsGarbage has in the guest /dev/shm/garbage, which sends no requests to the socket: the image has no program that could.
+func sendsGarbage(t *testing.T, sb *sandbox.Sandbox) {
+	t.Helper()
+	const program = `package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+)
+
+func main() {
+	for range 3 {
+		for _, text := range [][]byte{make([]byte, 300000), bytes.Repeat([]byte("["), 131000), []byte("[]\n"), []byte("{\"verb\":"), []byte("{\"verb\":\"ping\"}\n{\"verb\":\"ping\"}\n")} {
+			c, err := net.Dial("unix", "/run/msb/children.sock")
+			if err != nil {
+				panic(err)
+			}
+			_, _ = c.Write(text)
+			_ = c.(*net.UnixConn).CloseWrite()
+			if answer, _ := io.ReadAll(c); bytes.Contains(answer, []byte("result")) {
+				panic(string(answer))
+			}
+			_ = c.Close()
+		}
+	}
+	fmt.Println("garbage was sent")
+}
+`
+	source := filepath.Join(t.TempDir(), "garbage.go")
+	built := strings.TrimSuffix(source, ".go")
+	if err := os.WriteFile(source, []byte(program), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", built, source)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	text, err := os.ReadFile(built)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sb.Files().WriteFile(t.Context(), "/dev/shm/garbage", bytes.NewReader(text), agentclient.WriteOptions{Mode: 0o755}); err != nil {
+		t.Fatal(err)
 	}
 }
 
