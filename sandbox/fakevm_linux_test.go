@@ -126,7 +126,7 @@ func (fakeBackend) Start(_ context.Context, spec vm.Spec) (vm.Machine, error) {
 func fakeVMM(name string) int {
 	disk, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err == nil {
-		err = unix.Flock(int(disk.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err = unix.FcntlFlock(disk.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}) // as QEMU's
 	}
 	if err != nil {
 		fmt.Print("another machine has the disk")

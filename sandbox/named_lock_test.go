@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -258,4 +259,22 @@ func TestWaitOutlivesTheSandbox(t *testing.T) {
 	if _, err := j.current(nil); !errors.Is(err, ErrNoJob) {
 		t.Errorf("without the file: %v, want ErrNoJob", err)
 	}
+}
+
+// TestI13_DisksOfUnrecordedMachinesAreWaitedFor: a supervisor that was killed before it wrote down its machine left one that
+// can still write to the disk.
+func TestI13_DisksOfUnrecordedMachinesAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	h.gone = 20 * time.Millisecond
+	path := namedPath(h, "web", state.UpperDisk)
+	must(t, os.WriteFile(path, nil, 0o600))
+	disk, err := state.LockDisk(path, 0)
+	must(t, err)
+	if err := h.Remove(t.Context(), "web"); !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), "still has its disk") {
+		t.Errorf("while a machine has the disk: %v", err)
+	}
+	must(t, disk.Close())
+	must(t, h.Remove(t.Context(), "web"))
 }

@@ -33,10 +33,16 @@ func sweepsNow(seen, turn int) bool { return seen < sweepAll || seen%sweepTurns 
 // caller holds the lock.
 func clearRun(h *Home, dir string) error {
 	var r state.RunRecord
+	limit := cmp.Or(h.gone, vmmGoneWait)
 	if state.ReadJSON(dir, state.InfoFile, &r) == nil && r.VMM.PID != 0 {
-		if err := r.VMM.Gone(cmp.Or(h.gone, vmmGoneWait)); err != nil {
+		if err := r.VMM.Gone(limit); err != nil {
 			return err
 		}
+	}
+	if disk, err := state.LockDisk(filepath.Join(dir, state.UpperDisk), limit); err == nil { // it may not be recorded yet
+		_ = disk.Close()
+	} else if errors.Is(err, ErrRunning) {
+		return err
 	}
 	for _, file := range []string{state.ControlSock, state.PeerSock, state.InfoFile} {
 		if err := state.UnlessGone(os.Remove(filepath.Join(dir, file))); err != nil {

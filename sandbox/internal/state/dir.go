@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -111,6 +112,29 @@ func LockDir(path string, flags int) (*os.File, error) {
 // LockAt takes dir's lock without waiting; unix.EWOULDBLOCK tells that someone holds it. Without os.O_CREATE among flags,
 // a directory that has no lock file is fs.ErrNotExist.
 func LockAt(dir *os.File, flags int) (*os.File, error) { return lockAs(dir, flags, unix.LOCK_EX) }
+
+// LockDisk takes the lock of a disk, which a machine holds that can write to it: the kernel frees it with the last process.
+// While another has it for longer than limit, ErrRunning.
+func LockDisk(path string, limit time.Duration) (*os.File, error) {
+	disk, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	const pause = 10 * time.Millisecond
+	for deadline := time.Now().Add(limit); ; time.Sleep(pause) {
+		err := unix.Flock(int(disk.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return disk, nil
+		}
+		if errors.Is(err, unix.EWOULDBLOCK) && time.Now().Before(deadline) || errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = fmt.Errorf("%w: the machine of its last run still has its disk; end it", ErrRunning)
+		}
+		return nil, errors.Join(err, disk.Close())
+	}
+}
 
 // CheckLock is fs.ErrNotExist if a lock that was just taken is no longer the file at path, because its last holder
 // removed it.

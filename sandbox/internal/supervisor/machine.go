@@ -5,12 +5,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/agentd/agentpb"
@@ -46,6 +48,14 @@ func (s *supervisor) startMachine() error {
 		spec.Disks = append(spec.Disks, vm.Disk{Path: s.plan.UpperDisk, ID: serialUpper})
 	}
 	own := len(spec.Disks)
+	if s.plan.UpperDisk != "" { // until the machine is recorded, nothing else tells the next run of it
+		lock, err := state.LockDisk(s.plan.UpperDisk, time.Second)
+		if err == nil {
+			spec.Held = append(spec.Held, lock)
+		} else if !errors.Is(err, fs.ErrNotExist) { // which the backend says of it
+			return err
+		}
+	}
 	if err := attachVolumes(s.plan, &spec); err != nil {
 		return err
 	}
