@@ -156,6 +156,25 @@ func TestI15_ChildRequestsInFlightAreBounded(t *testing.T) {
 	<-began
 }
 
+// TestI15_AnsweredProgramsHoldNoPlace: programs that have their answer and don't close the connection keep others waiting only
+// for a bounded time.
+func TestI15_AnsweredProgramsHoldNoPlace(t *testing.T) {
+	t.Parallel()
+	p := asking(t, 50*time.Millisecond, func(_ context.Context, _ []byte, out io.Writer) audit.Event {
+		_, _ = io.WriteString(out, "done\n")
+		return audit.Event{}
+	})
+	for i := range 2*maxChildCalls + 1 {
+		c := p.dial()
+		_, err := c.Write([]byte("x\n"))
+		must(t, err)
+		must(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+		if got, err := io.ReadAll(c); err != nil || string(got) != "done\n" {
+			t.Fatalf("program %d, behind those that keep their connections: %q, %v", i, got, err)
+		}
+	}
+}
+
 // TestI15_RequestsForChildrenHaveARate: behind the burst, each waits for its time.
 func TestI15_RequestsForChildrenHaveARate(t *testing.T) {
 	t.Parallel()
