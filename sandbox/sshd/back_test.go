@@ -139,6 +139,7 @@ func openSSH(t *testing.T, g *fakeGuest, args ...string) (out string, err error)
 		if err == nil {
 			server := &Server{Guest: g, Dir: dir, Name: "box"}
 			err = server.Serve(t.Context(), conn, func(text string) { t.Log(text) })
+			server.holdsNothing(t)
 		}
 		served <- err
 	}()

@@ -135,8 +135,16 @@ func connect(t *testing.T, ctx context.Context, server *Server) (near net.Conn, 
 	}
 	ended = make(chan error, 1)
 	go func() { ended <- server.Serve(ctx, far, nil); close(ended) }()
-	t.Cleanup(func() { near.Close(); <-ended })
+	t.Cleanup(func() { near.Close(); <-ended; server.holdsNothing(t) })
 	return near, ended
+}
+
+// holdsNothing fails the test if a server without clients still counts channels as open: later clients would lack them.
+func (s *Server) holdsNothing(t *testing.T) {
+	t.Helper()
+	if n := s.channels.Load(); s.clients.Load() == 0 && n != 0 {
+		t.Errorf("no client is connected, and %d channels count as open", n)
+	}
 }
 
 // session opens a session, or fails the test.
