@@ -8,6 +8,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
 
 	"github.com/msb-project/msb/agentd/agentpb"
 	"github.com/msb-project/msb/internal/handoff"
@@ -127,6 +131,37 @@ func TestSSHIsCarried(t *testing.T) {
 	<-served
 	if !used || uses.Load() != 0 {
 		t.Errorf("it was a use: %t; %d go on", used, uses.Load())
+	}
+}
+
+// deafClient is the call of an SSH client that sends nothing and takes nothing.
+type deafClient struct {
+	grpc.ServerStream
+	gone chan struct{}
+}
+
+func (c deafClient) Recv() (*agentpb.SSHRequest, error) { <-c.gone; return nil, io.EOF }
+func (c deafClient) Send(*agentpb.SSHResponse) error    { <-c.gone; return io.EOF }
+
+// TestI11_DeafSSHClientsAreNotAwaited: a client that reads nothing does not keep the call of a server that has ended.
+func TestI11_DeafSSHClientsAreNotAwaited(t *testing.T) {
+	t.Parallel()
+	for _, end := range []error{nil, errors.New("its end"), ErrClosed} {
+		synctest.Test(t, func(t *testing.T) {
+			client := deafClient{gone: make(chan struct{})}
+			a := &supervisorAdapter{ssh: func(conn io.ReadWriteCloser, _ func(string)) error {
+				_, err := io.WriteString(conn, "for nobody")
+				return errors.Join(err, end)
+			}}
+			ended := make(chan error, 1)
+			go func() { ended <- a.SSH(client) }()
+			select {
+			case <-ended:
+			case <-time.After(sshFlush + time.Second):
+				t.Errorf("%v: the call goes on", end)
+			}
+			close(client.gone)
+		})
 	}
 }
 
