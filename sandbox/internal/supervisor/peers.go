@@ -118,12 +118,17 @@ func (p *peers) answer(c net.Conn) {
 		return
 	}
 	gateway.ServePeer(p.s.ctx, p.s.gateway, c, request.From, request.Port, func(refused error) error {
-		var answer peerAnswer
-		if refused != nil {
-			answer.Error = refused.Error()
-		}
-		return errors.Join(writePeer(c, answer), c.SetDeadline(time.Time{}))
+		return reply(c, refused)
 	})
+}
+
+// reply ends the messages of a call: what follows has no deadline.
+func reply(c net.Conn, refused error) error {
+	var answer peerAnswer
+	if refused != nil {
+		answer.Error = refused.Error()
+	}
+	return errors.Join(writePeer(c, answer), c.SetDeadline(time.Time{}))
 }
 
 // dial implements gateway.Config.DialSandbox.

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/msb-project/msb/sandbox/internal/state"
@@ -55,6 +57,48 @@ func TestI15_SandboxesAreCalledByName(t *testing.T) {
 	nameless := newSupervisor(&state.Plan{Home: home}, nil, nil)
 	if _, err := nameless.peers.dial(t.Context(), "db", 5432); err == nil || !strings.Contains(err.Error(), "with a name") {
 		t.Errorf("a sandbox without a name: %v", err)
+	}
+}
+
+// TestAnsweredCallsHaveNoDeadline: that of the messages does not end the connection which they begin, nor does the context
+// of the dial. Its twin is a call that is not answered.
+func TestAnsweredCallsHaveNoDeadline(t *testing.T) {
+	t.Parallel()
+	for _, answered := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			caller, called := net.Pipe()
+			defer func() { must(t, errors.Join(caller.Close(), called.Close())) }()
+			go func() {
+				var request peerRequest
+				if err := errors.Join(called.SetDeadline(time.Now().Add(peerWait)), readPeer(called, &request)); err != nil || !answered {
+					return
+				}
+				_ = reply(called, nil)
+				_, _ = io.Copy(called, called)
+				_ = called.Close()
+			}()
+			ctx, cancel := context.WithCancel(t.Context())
+			p := &peers{s: newSupervisor(new(state.Plan), nil, nil)}
+			begun := time.Now()
+			err := p.call(ctx, caller, 5432)
+			cancel()
+			if !answered {
+				if took := time.Since(begun); !errors.Is(err, os.ErrDeadlineExceeded) || took != peerWait {
+					t.Errorf("no answer: %v after %s", err, took)
+				}
+				return
+			}
+			must(t, err)
+			time.Sleep(2 * peerWait)
+			got := make([]byte, 4)
+			_, err = caller.Write([]byte("late"))
+			if err == nil {
+				_, err = io.ReadFull(caller, got)
+			}
+			if err != nil || string(got) != "late" {
+				t.Errorf("%s after the answer: %q, %v", 2*peerWait, got, err)
+			}
+		})
 	}
 }
 

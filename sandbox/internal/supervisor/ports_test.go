@@ -37,6 +37,23 @@ func TestPortsListenOnLoopbackOnly(t *testing.T) {
 	}
 }
 
+// TestAskedAddressesAreNotLeftOut: a port at an address that this machine does not have is an error, and not a port that
+// listens nowhere.
+func TestAskedAddressesAreNotLeftOut(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"192.0.2.1", "2001:db8::1"} {
+		for _, udp := range []bool{false, true} {
+			open, err := listenAt(t.Context(), t.TempDir(), state.Port{Address: netip.MustParseAddr(address), Guest: 80, UDP: udp})
+			if err == nil {
+				open.close()
+			}
+			if !errors.Is(err, state.ErrPort) || !strings.Contains(err.Error(), address) {
+				t.Errorf("%s, udp %t: %+v, %v; want ErrPort", address, udp, open, err)
+			}
+		}
+	}
+}
+
 // TestTakenUDPPortsNameTheirOwner, and a TCP port of the same number is another one.
 func TestTakenUDPPortsNameTheirOwner(t *testing.T) {
 	t.Parallel()
