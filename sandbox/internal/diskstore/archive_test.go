@@ -292,4 +292,19 @@ func TestI11_ArchivesLeaveRoom(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 	take(t, to, "own", disk)
+
+	to.forGuests = state.Spare
+	w, err = to.Begin(t.Context())
+	must(t, err)
+	_, list, err := w.Import(t.Context(), bytes.NewReader(archive))
+	must(t, err)
+	meta := aMeta()
+	meta.Imported = true
+	must(t, w.Commit("in", meta, list))
+	to.forGuests = func(string) (int64, error) { return 0, syscall.ENOSPC }
+	for name, want := range map[string]error{"in": syscall.ENOSPC, "own": nil} {
+		if _, err := to.WriteDisk(t.Context(), name, filepath.Join(t.TempDir(), "disk")); !errors.Is(err, want) {
+			t.Errorf("the disk of %s: %v, want %v", name, err, want)
+		}
+	}
 }
