@@ -184,6 +184,26 @@ func TestI13_KilledCommitsAreSwept(t *testing.T) {
 	}
 }
 
+// TestI13_CommitsThatBeginAreNotSwept: the directory of one that has no lock yet stays, until it is clear that its command
+// was killed.
+func TestI13_CommitsThatBeginAreNotSwept(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	aGeneration(t, h, "pip")
+	work := state.CachesPath(h.Dir(), state.CacheWork)
+	must(t, os.Mkdir(work, 0o700))
+	must(t, sweepCaches(h))
+	if _, err := os.Stat(work); err != nil {
+		t.Errorf("one that begins was swept: %v", err)
+	}
+	old := time.Now().Add(-2 * newRunGrace)
+	must(t, os.Chtimes(work, old, old))
+	must(t, sweepCaches(h))
+	if _, err := os.Stat(work); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("one that was killed stays: %v", err)
+	}
+}
+
 // TestI18_CachesAreCommittedOnly asks for commits of what a sandbox was not made with.
 func TestI18_CachesAreCommittedOnly(t *testing.T) {
 	t.Parallel()

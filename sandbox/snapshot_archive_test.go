@@ -67,6 +67,10 @@ func TestImportedSnapshotsTakeNothing(t *testing.T) {
 	}
 	// One of the same name and time is not the sandbox that it was taken of.
 	must(t, aNamed(t, to, "web"))
+	other, err := loadStored(to, "web")
+	must(t, err)
+	other.Created = s.Created // an archive says what it likes
+	must(t, state.WriteJSON(namedPath(to, "web"), state.StoredFile, other))
 	if err := to.Snapshots().Restore(t.Context(), "web-1", ""); !errors.Is(err, ErrSnapshotOf) {
 		t.Errorf("restored: %v", err)
 	}
