@@ -120,8 +120,9 @@ func LockDisk(path string, limit time.Duration) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	const pause = 10 * time.Millisecond
-	for deadline := time.Now().Add(limit); ; time.Sleep(pause) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(limit); ; <-tick.C {
 		err := unix.Flock(int(disk.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			return disk, nil
