@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -487,6 +488,31 @@ func TestI17_DenialsOutliveTheirServer(t *testing.T) {
 	open("no file", p.opts.Floor.Path)
 	if denied, tooMany := p.denials.lately("h0.example:443"); !denied || !tooMany {
 		t.Errorf("the server itself has forgotten: %v, %v", denied, tooMany)
+	}
+}
+
+// TestI17_ServersNoteDenialsTogether: several servers note a denial at the same moment, and each denial is kept.
+func TestI17_ServersNoteDenialsTogether(t *testing.T) {
+	t.Parallel()
+	for round := range 20 {
+		path := filepath.Join(t.TempDir(), "denied")
+		begin := make(chan struct{})
+		var noting sync.WaitGroup
+		for i := range maxRefused {
+			server := &denials{path: path}
+			noting.Go(func() {
+				<-begin
+				server.note(fmt.Sprintf("h%d.example:443", i), time.Now())
+			})
+		}
+		close(begin)
+		noting.Wait()
+		later := &denials{path: path}
+		for i := range maxRefused {
+			if denied, _ := later.lately(fmt.Sprintf("h%d.example:443", i)); !denied {
+				t.Fatalf("round %d: the denial of server %d is lost; there are %d of %d", round, i, len(later.at), maxRefused)
+			}
+		}
 	}
 }
 

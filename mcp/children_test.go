@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -138,6 +139,22 @@ func TestI17_ChildrenWithoutTheirRootCount(t *testing.T) {
 		p.says(t, false, "sandbox_stop", m{"sandbox": "kid1", "remove": true}, "kid1 removed")
 		p.says(t, false, "sandbox_create", m{"name": "next"})
 	}
+}
+
+// TestI15_ChildrenThatDoNotStartAreRemoved, and take no place in the budget. The twin starts.
+func TestI15_ChildrenThatDoNotStartAreRemoved(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(o *Options) { o.Floor = policy(t, childFloor) })
+	p.says(t, false, "sandbox_create", m{"name": "top"})
+	for range 3 { // the budget has 2 at once
+		p.fake.startErr = errors.New("no machine starts")
+		p.says(t, true, "child_spawn", m{"sandbox": "top", "name": "kid"})
+		if have, err := p.opts.Home.Children().List("top"); err != nil || len(have.Children) != 0 {
+			t.Fatalf("left: %+v, %v", have, err)
+		}
+	}
+	p.fake.startErr = nil
+	p.says(t, false, "child_spawn", m{"sandbox": "top", "name": "kid"}, "child kid of sandbox top runs")
 }
 
 // TestI17_ChildrenOfAnOlderMSBCountForTheirParent: an older msb wrote down no root.

@@ -180,6 +180,31 @@ func TestI15_BirdToolsReachNoOthers(t *testing.T) {
 	}
 }
 
+// TestI15_GitUsesPasswordsAlone: git_clone uses no secret that the policy doesn't allow in basic authentication. The twins are
+// secrets that it allows there.
+func TestI15_GitUsesPasswordsAlone(t *testing.T) {
+	t.Parallel()
+	value := filepath.Join(t.TempDir(), "value")
+	if err := os.WriteFile(value, []byte("the value"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for in, want := range map[string]string{
+		`"basic"`: "KEY", `"header:Authorization", "basic"`: "KEY", `"header:Authorization"`: "", `"query:key"`: "", `"body"`: "",
+	} {
+		t.Run(in, func(t *testing.T) {
+			t.Parallel()
+			p := withList(t, listBird, func(o *Options) {
+				o.Floor = policy(t, "[[egress.allow]]\nhosts = [\"git.example\"]\nprotocol = \"https\"\n[secrets.KEY]\nfrom = \"file:"+value+"\"\nhosts = [\"git.example\"]\nin = ["+in+"]\n")
+			})
+			for host, want := range map[string]string{"git.example": want, "other.example": ""} {
+				if got := (gitTools{p.server}).gitSecret(host); got != want {
+					t.Errorf("for %s: %q, want %q", host, got, want)
+				}
+			}
+		})
+	}
+}
+
 // TestI15_TokensAreNoArguments, in whatever way: each answer says how a secret is used, and none repeats the token.
 func TestI15_TokensAreNoArguments(t *testing.T) {
 	t.Parallel()

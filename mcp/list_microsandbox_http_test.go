@@ -116,6 +116,42 @@ func TestMicrosandboxHTTPList(t *testing.T) {
 	plain.says(t, true, "sandbox_start", box("a", "default", m{"config": m{"ports": []string{"0:80"}}}), "[[ingress.allow]]")
 }
 
+// TestI15_OtherListsHideSandboxesOfOlderFloors: the tools of other servers' lists that show sandboxes leave out those that
+// were made under an older version of the floor, which no call can use. The twin is a sandbox of this version.
+func TestI15_OtherListsHideSandboxesOfOlderFloors(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		list, tool string
+		args       m
+		want       bool
+	}{
+		{listMicrosandboxHTTP, "sandbox_get_metrics", m{"namespace": "*"}, true},
+		{listMicrosandboxHTTP, "sandbox_get_metrics", m{"namespace": plainNamespace}, true},
+		{listMicrosandboxHTTP, "sandbox_get_metrics", m{"namespace": "*", "sandbox": "newbox"}, true},
+		{listMicrosandboxHTTP, "sandbox_get_metrics", m{"namespace": "*", "sandbox": "oldbox"}, false},
+		{listBird, "health", nil, true},
+		{listBird, "network_info", nil, true},
+	} {
+		before := serve(t, nil)
+		now := withList(t, c.list, func(o *Options) {
+			o.Home, o.Floor = before.opts.Home, policy(t, "[[egress.allow]]\nhosts = [\"pypi.org\"]\n")
+			o.Floor.Path = before.opts.Floor.Path
+		})
+		if before.family != now.family || before.label == now.label {
+			t.Fatalf("these are no two versions of a floor: %s, %s", before.label, now.label)
+		}
+		for name, of := range map[string]*playground{"oldbox": before, "newbox": now} {
+			if err := of.create(t.Context(), name, new(machineArgs)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		text := now.says(t, false, c.tool, c.args)
+		if strings.Contains(text, "oldbox") || strings.Contains(text, "newbox") != c.want {
+			t.Errorf("%s %v: %s", c.tool, c.args, text)
+		}
+	}
+}
+
 // TestI15_NamespacesAreApart: none of two is the other's, also where one word is split into both in other ways.
 func TestI15_NamespacesAreApart(t *testing.T) {
 	t.Parallel()
