@@ -38,21 +38,28 @@ func TestCloneScriptAsksForTheSecret(t *testing.T) {
 	}
 }
 
-// TestSyncScriptCopiesWhatIsNew, and leaves out what nobody wants copied.
+// TestSyncScriptCopiesWhatIsNew, once for each change, and leaves out what nobody wants copied. It overwrites no newer file.
 func TestSyncScriptCopiesWhatIsNew(t *testing.T) {
 	t.Parallel()
-	from, to := t.TempDir(), filepath.Join(t.TempDir(), "to")
-	write := func(name, text string) {
+	from, to, began := t.TempDir(), filepath.Join(t.TempDir(), "to"), time.Now()
+	change := func(path, text string, at time.Time) { // at once, as the script sees it
 		t.Helper()
-		path := filepath.Join(from, name)
-		err := os.MkdirAll(filepath.Dir(path), 0o755)
-		if err == nil {
-			err = os.WriteFile(path, []byte(text), 0o644)
+		whole := filepath.Join(t.TempDir(), "whole")
+		err := os.WriteFile(whole, []byte(text), 0o644)
+		for _, do := range []func() error{
+			func() error { return os.Chtimes(whole, at, at) },
+			func() error { return os.MkdirAll(filepath.Dir(path), 0o755) },
+			func() error { return os.Rename(whole, path) },
+		} {
+			if err == nil {
+				err = do()
+			}
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
+	write := func(name, text string) { t.Helper(); change(filepath.Join(from, name), text, began) }
 	write("a", "one")
 	write("d/b c", "two")
 	write("node_modules/x", "no")
@@ -78,7 +85,16 @@ func TestSyncScriptCopiesWhatIsNew(t *testing.T) {
 	if got := next(); got != "./new" {
 		t.Errorf("then %s", got)
 	}
-	for name, want := range map[string]string{"a": "one", "d/b c": "two", "new": "three", "node_modules/x": "", ".git/x": ""} {
+	change(filepath.Join(to, "new"), "newer", began.Add(time.Hour))
+	change(filepath.Join(from, "d/b c"), "four", began.Add(time.Hour))
+	if got := next(); got != "./d/b c" {
+		t.Errorf("after a change %s", got)
+	}
+	write("last", "five")
+	if got := next(); got != "./last" {
+		t.Errorf("at last %s", got)
+	}
+	for name, want := range map[string]string{"a": "one", "d/b c": "four", "new": "newer", "last": "five", "node_modules/x": "", ".git/x": ""} {
 		if got, _ := os.ReadFile(filepath.Join(to, name)); string(got) != want {
 			t.Errorf("%s is %q", name, got)
 		}
