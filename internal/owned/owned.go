@@ -146,7 +146,8 @@ func Names(dir *os.File) ([]string, error) {
 	if _, err := dir.Seek(0, 0); err != nil {
 		return nil, err
 	}
-	return dir.Readdirnames(-1)
+	names, err := dir.Readdirnames(-1)
+	return names, unlessGone(err) // one that somebody removed has none
 }
 
 func unlink(dir *os.File, name string, flags int) error {

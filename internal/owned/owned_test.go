@@ -147,3 +147,30 @@ func TestI13_OtherUsersDirectoriesAreForeign(t *testing.T) {
 		t.Errorf("opened: %v", err)
 	}
 }
+
+// TestRemovedDirectoriesAreEmpty: of two removals at once, the later one finds nothing to complain about.
+func TestRemovedDirectoriesAreEmpty(t *testing.T) {
+	root := t.TempDir()
+	parent, err := os.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer parent.Close()
+	if err := os.Mkdir(filepath.Join(root, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := owned.Open(parent, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := os.Remove(filepath.Join(root, "x")); err != nil {
+		t.Fatal(err)
+	}
+	if err := owned.Check(dir, form); err != nil {
+		t.Errorf("looking: %v", err)
+	}
+	if err := owned.Remove(parent, dir, "x", form, ""); err != nil {
+		t.Errorf("removing: %v", err)
+	}
+}
