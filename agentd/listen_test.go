@@ -224,6 +224,29 @@ func TestI11_UnclaimedConnectionsEnd(t *testing.T) {
 	}
 }
 
+// TestI15_ConnectionsEndWithTheirListener, taken or not, whether or not the host ends its calls too.
+func TestI15_ConnectionsEndWithTheirListener(t *testing.T) {
+	for _, taken := range []bool{false, true} {
+		s := newListenServer(nil, nil)
+		life, end := context.WithCancel(t.Context())
+		ours, program := net.Pipe()
+		_ = program.SetDeadline(time.Now().Add(time.Minute)) // one that goes on fails the test
+		id := s.put(&accepted{halfCloser: pipeHalf{ours}, life: life, free: func() {}})
+		if taken {
+			if _, err := s.take(id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		end()
+		if _, err := program.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("taken %v: it goes on: %v", taken, err)
+		}
+		if _, err := s.take(id); err == nil {
+			t.Errorf("taken %v: it is given out after its listener's end", taken)
+		}
+	}
+}
+
 type pipeHalf struct{ net.Conn }
 
 func (p pipeHalf) CloseWrite() error { return p.Close() }

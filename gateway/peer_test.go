@@ -216,6 +216,51 @@ func TestClosedPortsOfSandboxesRefuse(t *testing.T) {
 	}
 }
 
+// TestI11_EndedCallsOfSandboxesFreeTheirSlots, however they end: with slots that stay taken, a sandbox could call until nobody is let
+// in any more.
+func TestI11_EndedCallsOfSandboxesFreeTheirSlots(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		from   string
+		port   uint16
+		answer error
+		ok     bool
+	}{
+		"orderly":           {"web", 5432, nil, true},
+		"caller gone":       {"web", 5432, errors.New("gone"), false},
+		"nobody listens":    {"web", 5433, nil, false},
+		"refused by policy": {"worm", 5432, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := gatewaytest.Start(t, strings.Replace(fromMe, "5432", "5432, 5433", 1))
+			t.Cleanup(w.Close)
+			w.Resolve("up.example", dns.TypeA) // the link is up then
+			greets(t, w, 5432)
+			for range 3 {
+				ours, theirs := unixPair(t)
+				most := -1
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					gateway.ServePeer(t.Context(), w.Gateway, theirs, c.from, c.port, func(error) error {
+						most = gateway.InboundSlots(w.Gateway)
+						return c.answer
+					})
+				}()
+				if _, err := io.ReadFull(ours, make([]byte, 5)); (err == nil) != c.ok {
+					t.Errorf("the greeting: %v", err)
+				}
+				_ = ours.Close()
+				<-ended
+				if n := gateway.InboundSlots(w.Gateway); n != 0 || most > 1 {
+					t.Fatalf("%d slots stay taken, %d were", n, most)
+				}
+			}
+		})
+	}
+}
+
 // TestI15_ConnectionsToSandboxesTakeFromTheBudget, also those over which nothing is said: how often a guest connects can say something,
 // too. The twin has no budget.
 func TestI15_ConnectionsToSandboxesTakeFromTheBudget(t *testing.T) {
