@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -48,6 +49,38 @@ func TestI12_SilentSupervisorsAreNamed(t *testing.T) {
 	h.answer = 20 * time.Millisecond
 	if _, err := h.Connect(t.Context(), "web"); !errors.Is(err, agentclient.ErrTimeout) || KindOf(err) != KindAgent || !strings.Contains(err.Error(), "msb stop web") {
 		t.Errorf("%v; want ErrTimeout and the remedy", err)
+	}
+}
+
+// TestI12_SilentSupervisorsHoldUpNoFigures of others: each has its Problem. The twin is a sandbox that doesn't run.
+func TestI12_SilentSupervisorsHoldUpNoFigures(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	h.answer = 20 * time.Millisecond
+	for _, name := range []string{"a", "b", "off"} {
+		must(t, aNamed(t, h, name))
+	}
+	for _, name := range []string{"a", "b"} {
+		l, err := state.ListenControl(namedPath(h, name))
+		must(t, err)
+		defer func() { _ = l.Close() }()
+		must(t, state.WriteJSON(namedPath(h, name), state.InfoFile, state.RunRecord{Supervisor: state.Identify(os.Getpid()), Info: &Info{ID: name}}))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // one that is waited for without end fails the test
+	defer cancel()
+	for _, names := range [][]string{nil, {"a", "b"}} {
+		all, err := h.Usage(ctx, names...)
+		if err != nil || len(all) != 2 {
+			t.Fatalf("%q: %+v, %v; want both", names, all, err)
+		}
+		for i, name := range []string{"a", "b"} {
+			if all[i].Name != name || !strings.Contains(all[i].Problem, "did not answer within 20ms") {
+				t.Errorf("%q: %+v; want the problem of %s", names, all[i], name)
+			}
+		}
+	}
+	if _, err := h.Usage(ctx, "a", "off"); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("%v; want ErrNotRunning", err)
 	}
 }
 

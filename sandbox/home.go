@@ -26,7 +26,7 @@ const (
 // Home is msb's state directory.
 type Home struct {
 	dir    string
-	answer time.Duration // how long a starting sandbox may take to answer; 0 is connectWait
+	answer time.Duration // how long a sandbox may take to answer; 0 is connectWait, or usageWait for figures
 	gone   time.Duration // how long the VMM of a killed supervisor may take to end; 0 is vmmGoneWait
 	made   time.Time     // of Only; zero is any
 

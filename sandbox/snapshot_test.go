@@ -343,6 +343,20 @@ func TestI18_ClonesGetNoAuthority(t *testing.T) {
 			t.Errorf("%s forgets %q (%v), want the parent's certificate", name, st.ForgetCA, err)
 		}
 	}
+	// A clone that never ran has not taken its parent's certificate out of the disk yet: its own clones have to.
+	second, err := ca.New("one")
+	must(t, err)
+	must(t, second.Save(namedPath(h, "one", state.CaFile)))
+	both := string(authority.CertPEM()) + string(second.CertPEM())
+	_, err = h.Snapshots().Create(t.Context(), "one", SnapshotOptions{Name: "of-one"})
+	must(t, err)
+	must(t, h.Clone(t.Context(), "one", "three", CloneOptions{}))
+	must(t, h.Snapshots().Clone(t.Context(), "of-one", "four", CloneOptions{}))
+	for _, name := range []string{"three", "four"} {
+		if st, err := loadStored(h, name); err != nil || st.ForgetCA != both {
+			t.Errorf("%s forgets %q (%v), want the certificates of all above it", name, st.ForgetCA, err)
+		}
+	}
 }
 
 // TestSnapshotsKeepTheirImages: a disk is of no use without the image below it.

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,11 +93,12 @@ func usageOf(h *Home, ctx context.Context, name string, u *Usage) error {
 		return errors.Join(err, conn.Close())
 	}
 	defer func() { _ = client.Close() }() // its only error is that the stream is closed already
-	wait, cancel := context.WithTimeout(ctx, usageWait)
+	wait := cmp.Or(h.answer, usageWait)
+	asked, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	err = client.Usage(wait, u)
-	if err != nil && wait.Err() != nil && ctx.Err() == nil {
-		return fmt.Errorf("%w: its supervisor did not answer within %s", agentclient.ErrTimeout, usageWait)
+	err = client.Usage(asked, u)
+	if err != nil && asked.Err() != nil && ctx.Err() == nil {
+		return fmt.Errorf("%w: its supervisor did not answer within %s", agentclient.ErrTimeout, wait)
 	}
 	u.Name = name
 	return err
