@@ -44,6 +44,9 @@ func parseContainer(r *agentpb.CreateContainerRequest) (*workload.ContainerSetup
 		if m.GetType() != "tmpfs" && (m.GetSizeBytes() != 0 || m.GetMode() != 0) || m.GetSizeBytes() < 0 {
 			return nil, nil, fmt.Errorf("mounts[%d]: size and mode belong to the type tmpfs", i)
 		}
+		if err := checkShared(m); err != nil {
+			return nil, nil, fmt.Errorf("mounts[%d]: %w", i, err)
+		}
 		attributes := unix.MOUNT_ATTR_NODEV // a device would lead to the machine's disks and ports
 		for attribute, wanted := range map[int]bool{
 			unix.MOUNT_ATTR_RDONLY: m.GetReadOnly(), unix.MOUNT_ATTR_NOSUID: m.GetNoSuid(), unix.MOUNT_ATTR_NOEXEC: m.GetNoExec(),

@@ -29,6 +29,7 @@ type containerServer struct {
 	cgroups  *workload.Cgroups // nil where there are none
 	reaper   *workload.Reaper
 	mounts   *hostMounts
+	tmpfs    sharedTmpfs
 	shutdown <-chan struct{}
 	log      *slog.Logger
 	trust    *agentpb.Trust // of the handshake
@@ -154,11 +155,18 @@ func (s *containerServer) make(ctx context.Context, c *container, r *agentpb.Cre
 		return fmt.Errorf("root: %w", err)
 	}
 	for i := range setup.Mounts {
-		m := &setup.Mounts[i]
-		if m.Type != "bind" {
+		m, of := &setup.Mounts[i], r.GetMounts()[i]
+		var f *os.File
+		var err error
+		switch {
+		case of.GetShared() != "":
+			m.Type = "bind"
+			f, m.File, err = s.tmpfs.take(of, m.Attributes)
+		case m.Type == "bind":
+			f, err = mount(of.GetSource(), m.Attributes)
+		default:
 			continue
 		}
-		f, err := mount(r.GetMounts()[i].GetSource(), m.Attributes)
 		if err != nil {
 			return fmt.Errorf("mounts[%d]: %w", i, err)
 		}

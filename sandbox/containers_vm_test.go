@@ -262,6 +262,7 @@ func TestVMContainersOfAPod(t *testing.T) {
 	t.Run("two that share the network and nothing else", func(t *testing.T) { p.shareNetwork(t) })
 	t.Run("terminal", func(t *testing.T) { p.terminal(t) })
 	t.Run("mounts", func(t *testing.T) { p.mounts(t) })
+	t.Run("a tmpfs of several", func(t *testing.T) { p.sharedTmpfs(t) })
 	t.Run("I11_MemoryIsBounded", func(t *testing.T) { p.memory(t) })
 	t.Run("I14_HostileRootsLeadNowhere", func(t *testing.T) { p.hostileRoots(t) })
 	t.Run("I12_WhatIsNotHonouredIsNamed", func(t *testing.T) { p.refused(t) })
@@ -534,12 +535,16 @@ func (p *pod) refused(t *testing.T) {
 		"mounts[7]: ": func(c *sandbox.ContainerConfig) {
 			c.Mounts = append(c.Mounts, sandbox.ContainerMount{Type: "bind", Source: link, Target: "/x"})
 		},
-		"mounts: ":                   func(c *sandbox.ContainerConfig) { c.Mounts = make([]sandbox.ContainerMount, 100) },
-		"sysctl \"kernel.hostname\"": func(c *sandbox.ContainerConfig) { c.Sysctls = map[string]string{"kernel.hostname": "x"} },
-		"sysctl \"net/../kernel/x\"": func(c *sandbox.ContainerConfig) { c.Sysctls = map[string]string{"net/../kernel/x": "x"} },
-		"cgroup.procs":               func(c *sandbox.ContainerConfig) { c.Resources.Unified = map[string]string{"cgroup.procs": "1"} },
-		"memory.none":                func(c *sandbox.ContainerConfig) { c.Resources.Unified = map[string]string{"memory.none": "1"} },
-		"maskedPaths":                func(c *sandbox.ContainerConfig) { c.MaskedPaths = []string{"relative"} },
+		"mounts[0]: containers share": func(c *sandbox.ContainerConfig) { c.Mounts[0].Shared = "v" },
+		"mounts[6]: the sub path":     func(c *sandbox.ContainerConfig) { c.Mounts[6].Shared, c.Mounts[6].SubPath = "v", "../x" },
+		"mounts[6]: owner":            func(c *sandbox.ContainerConfig) { c.Mounts[6].UID = 1 },
+		"shared tmpfs \"../x\"":       func(c *sandbox.ContainerConfig) { c.Mounts[6].Shared = "../x" },
+		"mounts: ":                    func(c *sandbox.ContainerConfig) { c.Mounts = make([]sandbox.ContainerMount, 100) },
+		"sysctl \"kernel.hostname\"":  func(c *sandbox.ContainerConfig) { c.Sysctls = map[string]string{"kernel.hostname": "x"} },
+		"sysctl \"net/../kernel/x\"":  func(c *sandbox.ContainerConfig) { c.Sysctls = map[string]string{"net/../kernel/x": "x"} },
+		"cgroup.procs":                func(c *sandbox.ContainerConfig) { c.Resources.Unified = map[string]string{"cgroup.procs": "1"} },
+		"memory.none":                 func(c *sandbox.ContainerConfig) { c.Resources.Unified = map[string]string{"memory.none": "1"} },
+		"maskedPaths":                 func(c *sandbox.ContainerConfig) { c.MaskedPaths = []string{"relative"} },
 	} {
 		cfg := containerConfig(t, "refused", "true")
 		change(&cfg)

@@ -185,6 +185,9 @@ func (s *service) create(ctx context.Context, r *taskapi.CreateTaskRequest) (err
 	}
 	if !isPod { // of the pod itself, the image (pause) isn't run
 		cfg, err := containerOf(r.ID, "", hostname, p.visible(spec), settings)
+		for i := range cfg.Mounts {
+			err = errors.Join(err, p.inMemory(&cfg.Mounts[i]))
+		}
 		if err == nil {
 			err = p.admits(cfg.Mounts)
 		}

@@ -6,11 +6,13 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/policies/grants"
@@ -252,5 +254,63 @@ func TestI14_HostPathsAreNoWayOut(t *testing.T) {
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: got %v, want %q", c.source, err, c.want)
 		}
+	}
+}
+
+// TestVolumesInMemoryAreTheGuests: an emptyDir in memory, for which the kubelet has mounted a tmpfs, is one of the guest's, with
+// the kubelet's size, mode and owner, and so is a part of it (subPath). Every other directory is served by the node.
+func TestVolumesInMemoryAreTheGuests(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounts need root")
+	}
+	runtime.LockOSThread() // never unlocked: the thread has mounts of its own
+	if err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")); err != nil {
+		t.Skip(err)
+	}
+	kubelet := realPath(t.TempDir())
+	p := &pod{kubelet: filepath.Join(kubelet, "pods/u1")}
+	at := func(name string) string { return filepath.Join(p.kubelet, name) }
+	mount := func(source, kind, name, data string) {
+		t.Helper()
+		flags := uintptr(0)
+		if kind == "" {
+			flags = unix.MS_BIND
+		}
+		if err := errors.Join(os.MkdirAll(at(name), 0o755), unix.Mount(source, at(name), kind, flags, data)); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(at(name), unix.MNT_DETACH) })
+	}
+	mount("tmpfs", "tmpfs", emptyDirs+"/mem", "size=1m")
+	if err := errors.Join(os.Chown(at(emptyDirs+"/mem"), 0, 2000), os.Chmod(at(emptyDirs+"/mem"), 0o777|os.ModeSetgid), os.MkdirAll(at(emptyDirs+"/mem/a b/c"), 0o755), os.MkdirAll(at(emptyDirs+"/disk/x"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	mount(at(emptyDirs+"/mem/a b/c"), "", "volume-subpaths/mem/main/0", "")
+	mount(at(emptyDirs+"/disk/x"), "", "volume-subpaths/disk/main/0", "")
+	mount("tmpfs", "tmpfs", "volumes/kubernetes.io~secret/api", "")
+	ours := sandbox.ContainerMount{Type: "tmpfs", Target: "/t", Shared: "mem", SizeBytes: 1 << 20, Mode: 0o2777, GID: 2000, ReadOnly: true}
+	part := ours
+	part.SubPath = "a b/c"
+	for name, want := range map[string]*sandbox.ContainerMount{
+		emptyDirs + "/mem": &ours, "volume-subpaths/mem/main/0": &part, emptyDirs + "/mem/a b": nil, emptyDirs + "/disk": nil,
+		"volume-subpaths/disk/main/0": nil, "volumes/kubernetes.io~secret/api": nil, "../u2/" + emptyDirs + "/mem": nil,
+	} {
+		m := sandbox.ContainerMount{Type: "bind", Source: at(name), Target: "/t", ReadOnly: true}
+		if want == nil {
+			same := m
+			want = &same
+		}
+		if err := p.inMemory(&m); err != nil || m != *want {
+			t.Errorf("%s: got %+v, %v, want %+v", name, m, err, *want)
+		}
+	}
+	// Where the kubelet's own directory is on a tmpfs, an emptyDir on disk is none.
+	mount("tmpfs", "tmpfs", "volumes", "")
+	if err := os.MkdirAll(at(emptyDirs+"/disk"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	m := sandbox.ContainerMount{Type: "bind", Source: at(emptyDirs + "/disk"), Target: "/t"}
+	if err := p.inMemory(&m); err != nil || m.Type != "bind" {
+		t.Errorf("on a tmpfs of the kubelet's: %+v, %v", m, err)
 	}
 }

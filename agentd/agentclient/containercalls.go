@@ -114,7 +114,7 @@ func (cfg *ContainerConfig) message(files []bool) *agentpb.CreateContainerReques
 	for i, mount := range cfg.Mounts {
 		to := &agentpb.ContainerMount{
 			Type: mount.Type, Target: mount.Target, ReadOnly: mount.ReadOnly, NoSuid: mount.NoSuid, NoDev: mount.NoDev, NoExec: mount.NoExec,
-			SizeBytes: mount.SizeBytes, Mode: mount.Mode,
+			SizeBytes: mount.SizeBytes, Mode: mount.Mode, Shared: mount.Shared, SubPath: mount.SubPath, Uid: mount.UID, Gid: mount.GID,
 		}
 		if mount.Type == "bind" {
 			to.Source = &agentpb.HostDirectory{Path: mount.Source, File: i < len(files) && files[i]}

@@ -41,6 +41,11 @@ type ContainerMount struct {
 	// SizeBytes, 0 for half of the memory, and Mode, 0 for 01777, are of a tmpfs.
 	SizeBytes int64
 	Mode      uint32
+	// Shared is the name of a tmpfs that all containers with that name have, and that lives as long as the sandbox: the first
+	// one's size, mode and owner count. SubPath is what is mounted of it, below its root; a directory is made where nothing is.
+	Shared   string
+	SubPath  string
+	UID, GID uint32
 }
 
 // ContainerProcess is a process of a container.

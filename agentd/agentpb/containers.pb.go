@@ -265,8 +265,18 @@ type ContainerMount struct {
 	NoDev    bool   `protobuf:"varint,6,opt,name=no_dev,json=noDev,proto3" json:"no_dev,omitempty"`
 	NoExec   bool   `protobuf:"varint,7,opt,name=no_exec,json=noExec,proto3" json:"no_exec,omitempty"`
 	// Of "tmpfs"; 0 means half of the memory, and 01777.
-	SizeBytes     int64  `protobuf:"varint,8,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	Mode          uint32 `protobuf:"varint,9,opt,name=mode,proto3" json:"mode,omitempty"`
+	SizeBytes int64  `protobuf:"varint,8,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	Mode      uint32 `protobuf:"varint,9,opt,name=mode,proto3" json:"mode,omitempty"`
+	// Of "tmpfs": mounts of all containers that have the same name here are of
+	// one file system, which lives as long as the guest. Size, mode and owner are
+	// those of the first.
+	Shared string `protobuf:"bytes,10,opt,name=shared,proto3" json:"shared,omitempty"`
+	// The owner of a shared one's root.
+	Uid uint32 `protobuf:"varint,11,opt,name=uid,proto3" json:"uid,omitempty"`
+	Gid uint32 `protobuf:"varint,12,opt,name=gid,proto3" json:"gid,omitempty"`
+	// What is mounted of a shared one, below its root; a directory is made where
+	// nothing is.
+	SubPath       string `protobuf:"bytes,13,opt,name=sub_path,json=subPath,proto3" json:"sub_path,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -362,6 +372,34 @@ func (x *ContainerMount) GetMode() uint32 {
 		return x.Mode
 	}
 	return 0
+}
+
+func (x *ContainerMount) GetShared() string {
+	if x != nil {
+		return x.Shared
+	}
+	return ""
+}
+
+func (x *ContainerMount) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+func (x *ContainerMount) GetGid() uint32 {
+	if x != nil {
+		return x.Gid
+	}
+	return 0
+}
+
+func (x *ContainerMount) GetSubPath() string {
+	if x != nil {
+		return x.SubPath
+	}
+	return ""
 }
 
 type ContainerProcess struct {
@@ -1577,7 +1615,7 @@ const file_containers_proto_rawDesc = "" +
 	"\rHostDirectory\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\rR\x06number\x12\x12\n" +
-	"\x04file\x18\x03 \x01(\bR\x04file\"\x8a\x02\n" +
+	"\x04file\x18\x03 \x01(\bR\x04file\"\xe1\x02\n" +
 	"\x0eContainerMount\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x123\n" +
 	"\x06source\x18\x02 \x01(\v2\x1b.msb.agent.v1.HostDirectoryR\x06source\x12\x16\n" +
@@ -1588,7 +1626,12 @@ const file_containers_proto_rawDesc = "" +
 	"\ano_exec\x18\a \x01(\bR\x06noExec\x12\x1d\n" +
 	"\n" +
 	"size_bytes\x18\b \x01(\x03R\tsizeBytes\x12\x12\n" +
-	"\x04mode\x18\t \x01(\rR\x04mode\"\xe6\x03\n" +
+	"\x04mode\x18\t \x01(\rR\x04mode\x12\x16\n" +
+	"\x06shared\x18\n" +
+	" \x01(\tR\x06shared\x12\x10\n" +
+	"\x03uid\x18\v \x01(\rR\x03uid\x12\x10\n" +
+	"\x03gid\x18\f \x01(\rR\x03gid\x12\x19\n" +
+	"\bsub_path\x18\r \x01(\tR\asubPath\"\xe6\x03\n" +
 	"\x10ContainerProcess\x12\x12\n" +
 	"\x04args\x18\x01 \x03(\tR\x04args\x12\x10\n" +
 	"\x03env\x18\x02 \x03(\tR\x03env\x12\x10\n" +

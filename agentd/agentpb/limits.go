@@ -71,6 +71,7 @@ const (
 	MaxContainerMounts = 64  // of one
 	MaxContainerExecs  = 64  // of one, at once
 	MaxContainerPaths  = 256 // masked ones of one, and likewise read-only ones, sysctls and files of control groups
+	MaxContainerTmpfs  = 64  // of the guest, that containers share
 	MaxSockets         = 1024
 	// MaxDirectories bounds what is mounted of the host at once.
 	MaxDirectories = 256

@@ -84,7 +84,17 @@ func UnmountHost(number uint32) error {
 
 // CloneMount makes another mount of what is mounted at path, attached nowhere.
 func CloneMount(path string, attributes int) (*os.File, error) {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	at, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("mount %s once more: %w", path, err)
+	}
+	defer func() { _ = unix.Close(at) }() // nothing was written to it
+	return cloneMount(at, path, attributes)
+}
+
+// cloneMount makes another mount of what is open there, attached nowhere.
+func cloneMount(at int, path string, attributes int) (*os.File, error) {
+	fd, err := unix.OpenTree(at, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err == nil && attributes != 0 {
 		if err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: uint64(attributes)}); err != nil {
 			_ = unix.Close(fd) // nobody has seen it
