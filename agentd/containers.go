@@ -35,7 +35,8 @@ type containerServer struct {
 	trust    *agentpb.Trust // of the handshake
 
 	mu       sync.Mutex
-	all      map[string]*container // nil for one that is being made
+	all      map[string]*container    // nil for one that is being made or removed
+	busy     map[string]chan struct{} // of those, closed when that is done
 	last     uint64
 	watchers map[chan *agentpb.ContainerEvent]struct{}
 }
@@ -83,16 +84,11 @@ func (s *containerServer) Create(ctx context.Context, r *agentpb.CreateContainer
 	if err = s.make(ctx, c, r, setup, process); err == nil && ctx.Err() != nil { // nobody would know of it
 		err = errors.Join(ctx.Err(), s.remove(c, c.Group()))
 	}
-	s.mu.Lock()
-	if err == nil {
-		s.all[c.id] = c
-	} else {
-		delete(s.all, c.id)
-	}
-	s.mu.Unlock()
 	if err != nil {
+		s.settle(c.id, nil)
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
+	s.settle(c.id, c)
 	return &agentpb.CreateContainerResponse{Pid: uint32(c.First().PID)}, nil
 }
 
@@ -115,8 +111,19 @@ func (s *containerServer) reserve(id string) (uint64, error) {
 		}
 	}
 	s.last++
-	s.all[id] = nil
+	s.all[id], s.busy[id] = nil, make(chan struct{})
 	return s.last, nil
+}
+
+// settle says what became of an id that was being made or removed: c, or nothing.
+func (s *containerServer) settle(id string, c *container) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all[id] = c; c == nil {
+		delete(s.all, id)
+	}
+	close(s.busy[id])
+	delete(s.busy, id)
 }
 
 func (s *containerServer) make(ctx context.Context, c *container, r *agentpb.CreateContainerRequest, setup *workload.ContainerSetup, process *workload.ContainerProcess) (err error) {
@@ -216,25 +223,33 @@ func (s *containerServer) find(id string) (*container, error) {
 	return nil, status.Errorf(codes.NotFound, "there is no container %.40q", id)
 }
 
-// Delete implements agentpb.ContainersServer.
-func (s *containerServer) Delete(_ context.Context, r *agentpb.DeleteContainerRequest) (*agentpb.DeleteContainerResponse, error) {
-	s.mu.Lock()
-	c := s.all[r.GetContainer()]
-	if c != nil {
-		s.all[c.id] = nil // nobody else gets it
+// Delete implements agentpb.ContainersServer. Where another call makes or removes the container, it waits for that one: its caller
+// may have given up.
+func (s *containerServer) Delete(ctx context.Context, r *agentpb.DeleteContainerRequest) (*agentpb.DeleteContainerResponse, error) {
+	for {
+		s.mu.Lock()
+		c, busy := s.all[r.GetContainer()], s.busy[r.GetContainer()]
+		if c != nil {
+			s.all[c.id], s.busy[c.id] = nil, make(chan struct{}) // nobody else gets it
+		}
+		s.mu.Unlock()
+		switch {
+		case c != nil:
+			err := s.remove(c, c.Group())
+			s.settle(c.id, nil)
+			if err != nil {
+				return nil, status.Error(codes.Aborted, err.Error())
+			}
+			return &agentpb.DeleteContainerResponse{}, nil
+		case busy == nil:
+			return nil, status.Errorf(codes.NotFound, "there is no container %.40q", r.GetContainer())
+		}
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
 	}
-	s.mu.Unlock()
-	if c == nil {
-		return nil, status.Errorf(codes.NotFound, "there is no container %.40q", r.GetContainer())
-	}
-	err := s.remove(c, c.Group())
-	s.mu.Lock()
-	delete(s.all, c.id)
-	s.mu.Unlock()
-	if err != nil {
-		return nil, status.Error(codes.Aborted, err.Error())
-	}
-	return &agentpb.DeleteContainerResponse{}, nil
 }
 
 // start starts what Exec names. The group is the first process's alone: to end it ends all. done comes after the process's

@@ -89,7 +89,7 @@ func serveHost(ctx context.Context, log *slog.Logger) error {
 	s.containers = &containerServer{
 		cgroups: ops.cgroups, reaper: reaper, shutdown: s.shutdown, log: log,
 		mounts: &hostMounts{carrier: s.carrier, carries: &s.carries, log: log, all: map[uint32]*hostMount{}},
-		all:    map[string]*container{}, watchers: map[chan *agentpb.ContainerEvent]struct{}{},
+		all:    map[string]*container{}, busy: map[string]chan struct{}{}, watchers: map[chan *agentpb.ContainerEvent]struct{}{},
 	}
 	if err := s.serve(port); err != nil {
 		return fmt.Errorf("serve the host: %w", err)

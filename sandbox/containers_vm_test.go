@@ -247,6 +247,20 @@ func TestVMContainersOfAPod(t *testing.T) {
 			t.Errorf("%+v, %v", exit, err)
 		}
 	})
+	t.Run("deleted by calls of which the first is given up", func(t *testing.T) {
+		for range 3 {
+			c := p.add(t, containerConfig(t, "again", "sleep", "1000"))
+			if err := c.Start(p.ctx(), sandbox.ContainerStdio{}); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(p.ctx(), time.Millisecond)
+			_ = c.Delete(ctx) // it may have been done in time
+			cancel()
+			if err := c.Delete(p.ctx()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
 	t.Run("what can't be started", func(t *testing.T) {
 		for id, tt := range map[string]struct {
 			args, cwd string

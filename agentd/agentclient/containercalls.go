@@ -9,6 +9,9 @@ import (
 	"net/netip"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/msb-project/msb/agentd/agentpb"
 )
 
@@ -65,9 +68,13 @@ func (s Containers) Stats(ctx context.Context, id string) (ContainerStats, []uin
 	}, r.GetPids(), nil
 }
 
-// Delete ends the processes of a container and removes it.
+// Delete ends the processes of a container and removes it. One that is not there is no error: the answer to an earlier call, whose
+// ctx ended, may not have come.
 func (s Containers) Delete(ctx context.Context, id string) error {
 	_, err := s.c.containers.Delete(ctx, &agentpb.DeleteContainerRequest{Container: id})
+	if status.Code(err) == codes.NotFound {
+		return nil
+	}
 	return s.c.callError(ctx, err)
 }
 

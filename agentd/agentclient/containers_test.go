@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/msb-project/msb/agentd/agentpb"
 )
@@ -19,17 +23,33 @@ type fakeContainers struct {
 	mu      sync.Mutex
 	created []*agentpb.CreateContainerRequest
 	refuse  error
+	hang    chan struct{} // a call's answer doesn't come while there is one; it is received from when the call is there
+	deleted []string
 	sockets []*agentpb.ListeningSocket
 }
 
-func (f *fakeContainers) Create(_ context.Context, r *agentpb.CreateContainerRequest) (*agentpb.CreateContainerResponse, error) {
+func (f *fakeContainers) Create(ctx context.Context, r *agentpb.CreateContainerRequest) (*agentpb.CreateContainerResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.created = append(f.created, r)
+	if f.hang != nil {
+		f.hang <- struct{}{}
+		<-ctx.Done()
+	}
 	return &agentpb.CreateContainerResponse{Pid: 7}, f.refuse
 }
 
-func (f *fakeContainers) Delete(context.Context, *agentpb.DeleteContainerRequest) (*agentpb.DeleteContainerResponse, error) {
+func (f *fakeContainers) Delete(ctx context.Context, r *agentpb.DeleteContainerRequest) (*agentpb.DeleteContainerResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if slices.Contains(f.deleted, r.GetContainer()) {
+		return nil, status.Error(codes.NotFound, "there is no such container")
+	}
+	f.deleted = append(f.deleted, r.GetContainer())
+	if f.hang != nil {
+		f.hang <- struct{}{}
+		<-ctx.Done()
+	}
 	return &agentpb.DeleteContainerResponse{}, nil
 }
 
@@ -128,6 +148,46 @@ func TestI14_GuestsSeeNoPathsOfContainers(t *testing.T) {
 	}
 	if err := a.Delete(t.Context(), "a"); err != nil || left() != 0 || d.all != 0 {
 		t.Errorf("%d are left, %d counted, %v", left(), d.all, err)
+	}
+}
+
+// TestContainersWhoseCallerGivesUp: what the guest did while nobody waited for the answer is known all the same: a container that
+// was made is deleted, and one that was deleted can be deleted once more. Nothing of either stays served.
+func TestContainersWhoseCallerGivesUp(t *testing.T) {
+	t.Parallel()
+	f := &fakeContainers{}
+	served := make(chan struct{}, 8)
+	d := NewContainerDirectories(func(HostDirectory) (uint32, func(), error) { return 1, func() { served <- struct{}{} }, nil })
+	a := attachContainers(t, f, d)
+	if _, err := a.Create(t.Context(), &ContainerConfig{ID: "a", Root: "/r"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	hang := make(chan struct{})
+	giveUp := func(call func(context.Context) error) {
+		t.Helper()
+		f.mu.Lock()
+		f.hang = hang
+		f.mu.Unlock()
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { <-hang; f.hang = nil; cancel() }()
+		if err := call(ctx); err == nil {
+			t.Error("a call that was given up succeeds")
+		}
+	}
+	giveUp(func(ctx context.Context) error { return a.Delete(ctx, "a") })
+	if err := a.Delete(t.Context(), "a"); err != nil {
+		t.Errorf("once more: %v", err)
+	}
+	<-served
+	giveUp(func(ctx context.Context) error {
+		_, err := a.Create(ctx, &ContainerConfig{ID: "b", Root: "/r"}, nil)
+		return err
+	})
+	<-served
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !slices.Equal(f.deleted, []string{"a", "b"}) {
+		t.Errorf("deleted: %q", f.deleted)
 	}
 }
 

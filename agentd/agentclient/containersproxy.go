@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -148,6 +149,11 @@ func (p *containersProxy) Create(ctx context.Context, r *agentpb.CreateContainer
 	}
 	resp, err := p.c.containers.Create(ctx, r)
 	if err != nil {
+		if ctx.Err() != nil { // the guest may have made it all the same
+			late, cancel := context.WithTimeout(context.WithoutCancel(ctx), lateDelete)
+			_, _ = p.c.containers.Delete(late, &agentpb.DeleteContainerRequest{Container: r.GetId()})
+			cancel()
+		}
 		done()
 		return nil, p.status(ctx, err)
 	}
@@ -190,12 +196,18 @@ func (p *containersProxy) Delete(ctx context.Context, r *agentpb.DeleteContainer
 	}
 	defer over()
 	resp, err := p.c.containers.Delete(ctx, r)
+	if status.Code(err) == codes.NotFound { // an earlier call did it, whose answer didn't come
+		resp, err = &agentpb.DeleteContainerResponse{}, nil
+	}
 	if err != nil {
 		return nil, p.status(ctx, err)
 	}
 	p.directories.release(r.GetContainer())
 	return resp, nil
 }
+
+// lateDelete bounds the deletion of a container whose creator doesn't wait for it any more.
+const lateDelete = 30 * time.Second
 
 // Watch implements agentpb.ContainersServer.
 func (p *containersProxy) Watch(r *agentpb.WatchContainersRequest, down agentpb.Containers_WatchServer) error {
