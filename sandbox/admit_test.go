@@ -185,7 +185,7 @@ func TestI15_NamedSandboxesKeepTheirApproval(t *testing.T) {
 	must(t, err)
 	must(t, lock.Close())
 	start := func() error {
-		run, err := lockNamed(h, "web")
+		run, err := lockSettled(t.Context(), h, "web") // a program that another test starts has the lock until it is executed
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -52,15 +52,15 @@ func processStart(pid int) (start string, over bool) {
 	return parseStat(b)
 }
 
-// parseStat reads a process's stat file (proc(5): fields 3, 20 and 22). A process is over when it is a zombie and its
-// other threads have released its files too. The name before the fields may hold anything.
+// parseStat reads a process's stat file (proc(5): fields 3, 20 and 22). A process is over when it is a zombie, or is being
+// taken off the list, and its other threads have released its files too. The name before the fields may hold anything.
 func parseStat(b []byte) (start string, over bool) {
 	const state, threads, started = 0, 17, 19 // counted from the state
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	if len(fields) <= started {
 		return "", true
 	}
-	return fields[started], fields[state] == "Z" && (fields[threads] == "0" || fields[threads] == "1")
+	return fields[started], (fields[state] == "Z" || fields[state] == "X") && (fields[threads] == "0" || fields[threads] == "1")
 }
 
 // over reports whether the process has ended.
@@ -185,7 +185,11 @@ func (p ProcessID) End(ctx context.Context, limit time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("the sandbox's supervisor can't be found: %w", err)
 	}
-	if start, over := processStart(p.PID); over || start != p.Start || foreign(p.PID) {
+	start, over := processStart(p.PID)
+	if over {
+		return unix.Close(pidfd)
+	}
+	if start != p.Start || foreign(p.PID) {
 		return errors.Join(fmt.Errorf("%w: process %d", ErrForeign, p.PID), unix.Close(pidfd))
 	}
 	return endProcess(ctx, pidfd, limit)

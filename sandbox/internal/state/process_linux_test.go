@@ -38,6 +38,18 @@ func TestI14_SignalsReachTheRecordedProcess(t *testing.T) {
 	}
 }
 
+// TestEndsOfEndedProcesses: one that nobody has waited for yet is nobody else's.
+func TestEndsOfEndedProcesses(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("true") //nolint:noctx // it ends at once
+	must(t, cmd.Start())
+	p := Identify(cmd.Process.Pid)
+	must(t, p.Gone(time.Minute))
+	must(t, p.End(t.Context(), time.Minute))
+	must(t, cmd.Wait())
+	must(t, p.End(t.Context(), time.Minute))
+}
+
 // TestProcessesEndWithTheirLastThread: the first one of a VMM may end before those that write to its disk.
 func TestProcessesEndWithTheirLastThread(t *testing.T) {
 	t.Parallel()
@@ -46,6 +58,7 @@ func TestProcessesEndWithTheirLastThread(t *testing.T) {
 		"7 (vmm) Z 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 2 0 4242 0":       false,
 		"7 (vmm) Z 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0":       true,
 		"7 (vmm) Z 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 0 0 4242 0":       true,
+		"7 (vmm) X 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 0 0 4242 0":       true, // seen in the moment after a wait for it
 		"7 (a) Z 1 \n) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0": false,
 	} {
 		if start, over := parseStat([]byte(stat)); start != "4242" || over != want {
