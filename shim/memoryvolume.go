@@ -48,18 +48,30 @@ func (p *pod) inMemory(m *sandbox.ContainerMount) error {
 }
 
 // mountRootOf is the path in a file system of what is mounted at a place of the node; "" if nothing is.
-func mountRootOf(place string) (string, error) {
-	b, err := os.ReadFile("/proc/thread-self/mountinfo")
-	if err != nil {
-		return "", fmt.Errorf("the node's mounts: %w", err)
-	}
-	root := ""
-	for line := range strings.Lines(string(b)) { // proc_pid_mountinfo(5); the last one covers others
-		if f := strings.Fields(line); len(f) > 4 && unescapeMount(f[4]) == place {
-			root = unescapeMount(f[3])
+func mountRootOf(place string) (root string, err error) {
+	mounts, err := nodeMounts()
+	for _, m := range mounts { // the last one covers others
+		if m.at == place {
+			root = m.root
 		}
 	}
-	return root, nil
+	return root, err
+}
+
+// nodeMount is a mount of the node's: what of a file system is mounted where.
+type nodeMount struct{ root, at string }
+
+func nodeMounts() (all []nodeMount, err error) {
+	b, err := os.ReadFile("/proc/thread-self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("the node's mounts: %w", err)
+	}
+	for line := range strings.Lines(string(b)) { // proc_pid_mountinfo(5)
+		if f := strings.Fields(line); len(f) > 4 {
+			all = append(all, nodeMount{unescapeMount(f[3]), unescapeMount(f[4])})
+		}
+	}
+	return all, nil
 }
 
 // unescapeMount undoes what the kernel does to white space and backslashes in paths.

@@ -145,18 +145,27 @@ func (p *pod) admits(mounts []sandbox.ContainerMount) error {
 	if err != nil {
 		return err
 	}
+	all, err := nodeMounts()
+	if err != nil {
+		return err
+	}
 	r := &refusals{}
 	for _, m := range mounts {
 		if m.Type != "bind" {
 			continue
 		}
-		var fs unix.Statfs_t
-		if err := unix.Statfs(m.Source, &fs); err != nil {
+		kernels, err := ofKernel(m.Source)
+		if err != nil {
 			return fmt.Errorf("msb: the source of the mount at %s: %w", m.Target, err)
+		}
+		for _, below := range all { // as control groups of version 1 are, below a tmpfs
+			if !kernels && below.at != m.Source && grants.Within(m.Source, below.at) {
+				kernels, _ = ofKernel(below.at) // one that can't be looked at was unmounted
+			}
 		}
 		of := func(what string) string { return what + " at " + m.Target + " (" + m.Source + ")" }
 		const another = "mount another directory"
-		r.add(slices.Contains(kernelFiles, fs.Type), of("a file system of the node's kernel"), another)
+		r.add(kernels, of("a file system of the node's kernel"), another)
 		own := p.kubelet != "" && grants.Within(p.kubelet, m.Source)
 		r.add(!own && overlap(m.Source, pods), of("the volumes of the node's pods"), another)
 		r.add(overlap(m.Source, p.settings.Records), of("the captures and audit logs of the node's pods"), another)
@@ -165,6 +174,12 @@ func (p *pod) admits(mounts []sandbox.ContainerMount) error {
 		}
 	}
 	return r.err()
+}
+
+func ofKernel(path string) (bool, error) {
+	var fs unix.Statfs_t
+	err := unix.Statfs(path, &fs)
+	return err == nil && slices.Contains(kernelFiles, fs.Type), err
 }
 
 func overlap(a, b string) bool { b = realPath(b); return grants.Within(a, b) || grants.Within(b, a) }

@@ -260,13 +260,7 @@ func TestI14_HostPathsAreNoWayOut(t *testing.T) {
 // TestVolumesInMemoryAreTheGuests: an emptyDir in memory, for which the kubelet has mounted a tmpfs, is one of the guest's, with
 // the kubelet's size, mode and owner, and so is a part of it (subPath). Every other directory is served by the node.
 func TestVolumesInMemoryAreTheGuests(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("mounts need root")
-	}
-	runtime.LockOSThread() // never unlocked: the thread has mounts of its own
-	if err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")); err != nil {
-		t.Skip(err)
-	}
+	ownMounts(t)
 	kubelet := realPath(t.TempDir())
 	p := &pod{kubelet: filepath.Join(kubelet, "pods/u1")}
 	at := func(name string) string { return filepath.Join(p.kubelet, name) }
@@ -312,5 +306,42 @@ func TestVolumesInMemoryAreTheGuests(t *testing.T) {
 	m := sandbox.ContainerMount{Type: "bind", Source: at(emptyDirs + "/disk"), Target: "/t"}
 	if err := p.inMemory(&m); err != nil || m.Type != "bind" {
 		t.Errorf("on a tmpfs of the kubelet's: %+v, %v", m, err)
+	}
+}
+
+// ownMounts gives the test's thread mounts of its own.
+func ownMounts(t *testing.T) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("mounts need root")
+	}
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	if err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")); err != nil {
+		t.Skip(err)
+	}
+}
+
+// TestI14_HostPathsHoldNoKernelFiles: a directory of the node below which the kernel's files are mounted, as control groups of
+// version 1 are below a tmpfs, is refused. The twin is the directory before that.
+func TestI14_HostPathsHoldNoKernelFiles(t *testing.T) {
+	ownMounts(t)
+	dir := realPath(t.TempDir())
+	p := &pod{settings: &settings{Kubelet: "/none", Records: "/none"}}
+	admits := func() error {
+		return p.admits([]sandbox.ContainerMount{{Type: "bind", Source: dir, Target: "/x", ReadOnly: true}})
+	}
+	at := filepath.Join(dir, "a b/c")
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := admits(); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Mount("proc", at, "proc", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
+	if err := admits(); err == nil || !strings.Contains(err.Error(), "a file system of the node's kernel at /x ("+dir+")") {
+		t.Errorf("got %v", err)
 	}
 }
