@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -101,18 +102,18 @@ func (n *Node) Uninstall(ctx context.Context) error {
 // Check tells what of Install's work is missing or another version's.
 func (n *Node) Check() error {
 	var missing []error
-	differs := func(file string, want []byte) {
-		if have, err := os.ReadFile(n.at(file)); err != nil {
+	differs := func(file string, want source) {
+		if same, err := sameContent(n.at(file), want); err != nil {
 			missing = append(missing, err)
-		} else if !bytes.Equal(have, want) {
+		} else if !same {
 			missing = append(missing, fmt.Errorf("%s is another version's", file))
 		}
 	}
-	err := walkFiles(n.Parts, func(name string, content []byte, _ fs.FileMode) error {
+	err := walkFiles(n.Parts, func(name string, content source, _ fs.FileMode) error {
 		differs(path.Join(n.Prefix, name), content)
 		return nil
 	})
-	differs(n.DropIn, []byte(n.dropIn()))
+	differs(n.DropIn, textSource(n.dropIn()))
 	return errors.Join(append(missing, err)...)
 }
 
@@ -136,8 +137,8 @@ func (n *Node) settings() string { return path.Join(n.Prefix, "etc", settingsFil
 
 // copyTree copies files that the node lacks or has in another version, and tells how many those were.
 func (n *Node) copyTree(from fs.FS) (copied int, err error) {
-	err = walkFiles(from, func(name string, content []byte, mode fs.FileMode) error {
-		changed, err := n.write(path.Join(n.Prefix, name), content, mode)
+	err = walkFiles(from, func(name string, content source, mode fs.FileMode) error {
+		changed, err := n.copy(path.Join(n.Prefix, name), content, mode)
 		if changed {
 			copied++
 		}
@@ -146,7 +147,7 @@ func (n *Node) copyTree(from fs.FS) (copied int, err error) {
 	return copied, err
 }
 
-func walkFiles(from fs.FS, do func(name string, content []byte, mode fs.FileMode) error) error {
+func walkFiles(from fs.FS, do func(name string, content source, mode fs.FileMode) error) error {
 	return fs.WalkDir(from, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -155,24 +156,75 @@ func walkFiles(from fs.FS, do func(name string, content []byte, mode fs.FileMode
 		if err != nil {
 			return err
 		}
-		content, err := fs.ReadFile(from, name)
-		if err != nil {
-			return err
-		}
-		return do(name, content, info.Mode().Perm())
+		return do(name, func() (io.ReadCloser, error) { return from.Open(name) }, info.Mode().Perm())
 	})
+}
+
+// source opens the content of a file. Programs are never held in memory: the DaemonSet has little, and its probe runs beside it.
+type source func() (io.ReadCloser, error)
+
+func textSource(text string) source {
+	return func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }
+}
+
+// sameContent tells whether a file has that content.
+func sameContent(file string, want source) (bool, error) {
+	have, err := os.Open(file)
+	if err != nil {
+		return false, err
+	}
+	defer have.Close()
+	r, err := want()
+	if err != nil {
+		return false, err
+	}
+	defer r.Close()
+	const chunk = 64 << 10
+	a, b := make([]byte, chunk), make([]byte, chunk)
+	for {
+		n, errA := io.ReadFull(have, a)
+		m, errB := io.ReadFull(r, b)
+		if !bytes.Equal(a[:n], b[:m]) {
+			return false, nil
+		}
+		for _, err := range []error{errA, errB} {
+			if err != nil && err != io.EOF && !errors.Is(err, io.ErrUnexpectedEOF) {
+				return false, err
+			}
+		}
+		if errA != nil || errB != nil {
+			return true, nil
+		}
+	}
 }
 
 // write replaces a file on the node if it is another one, and tells whether it was.
 func (n *Node) write(file string, content []byte, mode fs.FileMode) (changed bool, err error) {
+	return n.copy(file, textSource(string(content)), mode)
+}
+
+func (n *Node) copy(file string, content source, mode fs.FileMode) (changed bool, err error) {
 	at := n.at(file)
-	if have, err := os.ReadFile(at); err == nil && bytes.Equal(have, content) {
+	if same, err := sameContent(at, content); err == nil && same {
 		return false, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil { //nolint:gosec // G301: programs, which others may read
 		return false, err
 	}
-	return true, renameio.WriteFile(at, content, mode)
+	r, err := content()
+	if err != nil {
+		return false, err
+	}
+	defer r.Close()
+	w, err := renameio.NewPendingFile(at, renameio.WithPermissions(mode), renameio.WithExistingPermissions())
+	if err != nil {
+		return false, err
+	}
+	defer w.Cleanup() //nolint:errcheck // of a file that was not replaced
+	if _, err := io.Copy(w, r); err != nil {
+		return false, err
+	}
+	return true, w.CloseAtomicallyReplace()
 }
 
 // machines are the directories of machines that run, in msb's state directory.

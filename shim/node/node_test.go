@@ -1,10 +1,12 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -264,5 +266,28 @@ func TestOperatorsFilesAreFollowed(t *testing.T) {
 	step("version = 7\n", false, false)
 	if got := l.files()["/opt/msb/etc/floor.toml"]; !strings.HasSuffix(got, "# another\n") {
 		t.Errorf("the floor is %q", got)
+	}
+}
+
+// TestProgramsAreNeverInMemory: the DaemonSet's container has 256 MiB, in which its probe runs, too.
+func TestProgramsAreNeverInMemory(t *testing.T) {
+	l := newLab(t)
+	parts := t.TempDir()
+	const size, most = 64 << 20, 4 << 20
+	l.must(errors.Join(os.Mkdir(filepath.Join(parts, "bin"), 0o755), os.WriteFile(filepath.Join(parts, "bin", Shim), nil, 0o755), os.Truncate(filepath.Join(parts, "bin", Shim), size)))
+	l.Parts = os.DirFS(parts)
+	for name, do := range map[string]func() error{
+		"install": func() error { return l.Install(t.Context()) }, "install once more": func() error { return l.Install(t.Context()) }, "check": l.Check,
+	} {
+		var before, after runtime.MemStats
+		l.must(l.Install(t.Context()))
+		if name == "install" {
+			l.must(os.Remove(l.at("/opt/msb/bin/" + Shim)))
+		}
+		runtime.ReadMemStats(&before)
+		l.must(do())
+		if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > most {
+			t.Errorf("%s: %d bytes were allocated", name, after.TotalAlloc-before.TotalAlloc)
+		}
 	}
 }
