@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"sync"
@@ -21,6 +20,7 @@ import (
 	"github.com/msb-project/msb/agentd/agentpb"
 	"github.com/msb-project/msb/agentd/internal/system"
 	"github.com/msb-project/msb/agentd/internal/workload"
+	"github.com/msb-project/msb/internal/lazyregexp"
 )
 
 // containerServer makes and holds the containers of the guest.
@@ -58,7 +58,7 @@ type container struct {
 }
 
 // containerID is what containers and their processes may be called.
-var containerID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+var containerID = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
 
 func checkID(what, id string) error {
 	if !containerID.MatchString(id) {

@@ -4,15 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
+
+	"github.com/msb-project/msb/internal/lazyregexp"
 )
 
 // ErrLabels is wrapped by the errors of CheckLabels.
 var ErrLabels = errors.New("bad labels")
 
 // labelKey is the form of a label's key.
-var labelKey = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,62}$`)
+var labelKey = lazyregexp.New(`^[a-z][a-z0-9_.-]{0,62}$`)
 
 // CheckLabels says whether labels may be those of a log: at most 16, with keys such
 // as "namespace" of at most 63 bytes and values of at most 512.

@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
-	"regexp"
 	"strings"
-	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/msb-project/msb/internal/lazyregexp"
 )
 
 const (
@@ -22,10 +22,8 @@ const (
 )
 
 var (
-	userPattern   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.@$-]{0,254}$`) })
-	signalPattern = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^(SIG[A-Z][A-Z0-9+-]{0,15}|[1-9]|[1-5][0-9]|6[0-4])$`)
-	})
+	userPattern   = lazyregexp.New(`^[A-Za-z0-9_][A-Za-z0-9_.@$-]{0,254}$`)
+	signalPattern = lazyregexp.New(`^(SIG[A-Z][A-Z0-9+-]{0,15}|[1-9]|[1-5][0-9]|6[0-4])$`)
 )
 
 // configFile is what an image configuration says, checked.
@@ -88,7 +86,7 @@ func (c *Config) validate() error {
 	if err := checkUser(c.User); err != nil {
 		return err
 	}
-	if c.StopSignal != "" && !signalPattern().MatchString(c.StopSignal) {
+	if c.StopSignal != "" && !signalPattern.MatchString(c.StopSignal) {
 		return fmt.Errorf("%w: StopSignal %.80q is no signal name or number", ErrConfig, c.StopSignal)
 	}
 	return nil
@@ -127,7 +125,7 @@ func checkUser(user string) error {
 		return nil
 	}
 	name, group, hasGroup := strings.Cut(user, ":")
-	if !userPattern().MatchString(name) || (hasGroup && !userPattern().MatchString(group)) {
+	if !userPattern.MatchString(name) || (hasGroup && !userPattern.MatchString(group)) {
 		return fmt.Errorf("%w: User %.80q is not user[:group]", ErrConfig, user)
 	}
 	return nil

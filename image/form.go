@@ -2,16 +2,16 @@ package image
 
 import (
 	"io/fs"
-	"regexp"
 	"strings"
 
+	"github.com/msb-project/msb/internal/lazyregexp"
 	"github.com/msb-project/msb/internal/owned"
 )
 
 var (
-	stagingName = regexp.MustCompile(`^[A-Z2-7]{26}$`) // rand.Text
-	stagingFile = regexp.MustCompile(`^(disk\.ext4|(meta|config)\.json|ref\.json|spool[0-9]+)$`)
-	refName     = regexp.MustCompile(`^[0-9a-f]{64}\.json$`)
+	stagingName = lazyregexp.New(`^[A-Z2-7]{26}$`) // rand.Text
+	stagingFile = lazyregexp.New(`^(disk\.ext4|(meta|config)\.json|ref\.json|spool[0-9]+)$`)
+	refName     = lazyregexp.New(`^[0-9a-f]{64}\.json$`)
 )
 
 // diskForm is that of a disk's directory.

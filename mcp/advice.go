@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/msb-project/msb/internal/lazyregexp"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
 )
@@ -110,7 +110,7 @@ func mayRead(p *policies.Policy) error {
 
 // valueFault matches what msb says of a secret that can't be read. Only the captured part is shown: the rest may name a
 // path of the host.
-var valueFault = regexp.MustCompile(`secret (\w+): unusable secret: (its (?:value|source) [\w ,;:-]+)?`)
+var valueFault = lazyregexp.New(`secret (\w+): unusable secret: (its (?:value|source) [\w ,;:-]+)?`)
 
 // unusable says which secret has no usable value, and why, without its source.
 func unusable(err error) error {
@@ -118,7 +118,7 @@ func unusable(err error) error {
 		return err
 	}
 	what, why := "a secret of the policy", ""
-	if fault := valueFault.FindStringSubmatch(err.Error()); fault != nil {
+	if fault := valueFault.Get().FindStringSubmatch(err.Error()); fault != nil {
 		what, why = "secret "+fault[1], fault[2]
 	}
 	return say("%s can't be used: %s\nNext: tell the operator, who gives it a value where the policy reads it from", what, cmp.Or(why, "its source can't be read"))

@@ -3,12 +3,12 @@ package mcp
 import (
 	"encoding/json"
 	"errors"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/msb-project/msb/internal/lazyregexp"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -70,13 +70,8 @@ func recall(began time.Time, tool string, raw json.RawMessage) pastCall {
 	return pastCall{Time: began.UTC(), Tool: tool, What: inShort(words), sandbox: strings.Clone(name[:min(len(name), maxWhat)])}
 }
 
-// atFirstUse compiles a regular expression that would take its time from each start of msb.
-func atFirstUse(pattern string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
-}
-
 // likeSecret is what looks like a credential in a command: the history is kept on disk.
-var likeSecret = atFirstUse(`(?i)(\b(?:[a-z0-9_-]*(?:token|secret|password|passwd|api_?key|access_?key|credential)[a-z0-9_-]*["']?\s*[=:]\s*|(?:bearer|basic|token)\s+)|://[^\s/@:]*:)[^\s@]+|\b(?:gh[pousr]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA|eyJ)[a-z0-9_.-]{8,}`)
+var likeSecret = lazyregexp.New(`(?i)(\b(?:[a-z0-9_-]*(?:token|secret|password|passwd|api_?key|access_?key|credential)[a-z0-9_-]*["']?\s*[=:]\s*|(?:bearer|basic|token)\s+)|://[^\s/@:]*:)[^\s@]+|\b(?:gh[pousr]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA|eyJ)[a-z0-9_.-]{8,}`)
 
 // inShort joins words into one line of at most maxWhat bytes.
 func inShort(words []string) string {
@@ -92,7 +87,7 @@ func inShort(words []string) string {
 			break
 		}
 	}
-	text := likeSecret().ReplaceAllString(strings.ToValidUTF8(string(line[:max(0, len(line)-1)]), ""), "$1***")
+	text := likeSecret.Get().ReplaceAllString(strings.ToValidUTF8(string(line[:max(0, len(line)-1)]), ""), "$1***")
 	if cut {
 		text += "…"
 	}

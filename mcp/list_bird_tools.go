@@ -5,10 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"regexp"
 	"strings"
 
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/internal/lazyregexp"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -74,7 +74,7 @@ func (s birdTools) birdBatch(ctx context.Context, a *birdArgs) (string, error) {
 	return s.birdIn(ctx, a.Sandbox, s.files.fsWrite, map[string]any{"files": files})
 }
 
-var envKey = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var envKey = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 func (s birdTools) birdEnv(ctx context.Context, a *birdArgs) (string, error) {
 	line := ""

@@ -6,10 +6,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"regexp"
 	"strings"
 
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/internal/lazyregexp"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -88,11 +88,11 @@ const (
 	plainNamespace = "default"
 )
 
-var httpName = atFirstUse(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+var httpName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 // name is the name that msb has for the sandbox: two of other names or namespaces have others.
 func (b *httpBox) name() (string, error) {
-	if !httpName().MatchString(b.Sandbox) || !httpName().MatchString(b.Namespace) {
+	if !httpName.MatchString(b.Sandbox) || !httpName.MatchString(b.Namespace) {
 		return "", wrong("sandbox %q in namespace %q: each has 1 to 63 letters, digits, dots, hyphens and underscores, the first a letter or digit", printed(b.Sandbox), printed(b.Namespace))
 	}
 	if b.Namespace == plainNamespace && sandbox.CheckName(b.Sandbox) == nil {
@@ -100,11 +100,11 @@ func (b *httpBox) name() (string, error) {
 	}
 	const shown = 30
 	sum := sha256.Sum256([]byte(b.Namespace + "/" + b.Sandbox))
-	plain := strings.Trim(notPlain.ReplaceAllString(strings.ToLower(b.Sandbox[:min(len(b.Sandbox), shown)]), "-"), "-")
+	plain := strings.Trim(notPlain.Get().ReplaceAllString(strings.ToLower(b.Sandbox[:min(len(b.Sandbox), shown)]), "-"), "-")
 	return cmp.Or(plain, "x") + "-" + hex.EncodeToString(sum[:6]), nil
 }
 
-var notPlain = regexp.MustCompile(`[^a-z0-9]+`)
+var notPlain = lazyregexp.New(`[^a-z0-9]+`)
 
 // in calls one of our tools in a sandbox of the list that exists.
 func (s microsandboxHTTPTools) in(ctx context.Context, box *httpBox, call toolCall, args map[string]any) (string, error) {

@@ -169,7 +169,7 @@ func TestI15_NamespacesAreApart(t *testing.T) {
 	for _, b := range all {
 		got, err := b.name()
 		if err != nil {
-			if httpName().MatchString(b.Sandbox) && httpName().MatchString(b.Namespace) {
+			if httpName.MatchString(b.Sandbox) && httpName.MatchString(b.Namespace) {
 				t.Errorf("%+v: %v", b, err)
 			}
 			continue

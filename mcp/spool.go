@@ -9,11 +9,11 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"regexp"
 	"slices"
 	"sync/atomic"
 
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/internal/lazyregexp"
 )
 
 const (
@@ -125,4 +125,4 @@ func surplus[F fs.FileInfo](all []F) []F {
 	return outputs[:max(0, len(outputs)+1-maxOutputs)]
 }
 
-var outputName = regexp.MustCompile(`^std(out|err)-[A-Z2-7]{8}\.txt$`)
+var outputName = lazyregexp.New(`^std(out|err)-[A-Z2-7]{8}\.txt$`)

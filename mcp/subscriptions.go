@@ -5,12 +5,13 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
-	"regexp"
 	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/msb-project/msb/internal/lazyregexp"
 )
 
 const (
@@ -199,7 +200,7 @@ func (w *watcher) stamp(r *resourceURI) string {
 }
 
 // marks match those around a guest's text, whose random number differs each time.
-var marks = regexp.MustCompile(`(?m)^\[(untrusted sandbox output|end) [^]:]*`)
+var marks = lazyregexp.New(`(?m)^\[(untrusted sandbox output|end) [^]:]*`)
 
 // digest changes when a resource changes; an error counts as a state of it. Disk usage is ignored.
 func (w *watcher) digest(ctx context.Context, uri string) string {
@@ -212,7 +213,7 @@ func (w *watcher) digest(ctx context.Context, uri string) string {
 		return of
 	}
 	text, err := w.s.resource(ctx, w.version, uri)
-	text = marks.ReplaceAllString(text, "")
+	text = marks.Get().ReplaceAllString(text, "")
 	sum := sha256.Sum256(fmt.Append(nil, text, err))
 	return string(sum[:])
 }

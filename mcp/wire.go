@@ -12,6 +12,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/msb-project/msb/internal/lazyregexp"
 )
 
 // The bounds on what a client makes this process hold. go-sdk's own transport has only the first, and ends at any message
@@ -185,8 +187,8 @@ func (c *conn) line() ([]byte, error) {
 
 // idAtFront and idAtEnd find the id of a message that is too long to be parsed: clients write it first or last.
 var (
-	idAtFront = atFirstUse(`^\s*\{(?:"jsonrpc":\s*"2\.0",\s*)?"id":\s*(-?\d{1,16}|"[\w-]{1,64}")\s*,`)
-	idAtEnd   = atFirstUse(`,\s*"id":\s*(-?\d{1,16}|"[\w-]{1,64}")\s*\}\s*$`)
+	idAtFront = lazyregexp.New(`^\s*\{(?:"jsonrpc":\s*"2\.0",\s*)?"id":\s*(-?\d{1,16}|"[\w-]{1,64}")\s*,`)
+	idAtEnd   = lazyregexp.New(`,\s*"id":\s*(-?\d{1,16}|"[\w-]{1,64}")\s*\}\s*$`)
 )
 
 // skip reads to the end of a line whose beginning is given, and answers it.
@@ -204,9 +206,9 @@ func (c *conn) skip(front []byte, whole bool) error {
 		}
 		whole = err == nil
 	}
-	id := idAtFront().FindSubmatch(front)
+	id := idAtFront.Get().FindSubmatch(front)
 	if id == nil {
-		id = idAtEnd().FindSubmatch(tail[max(0, len(tail)-maxID):])
+		id = idAtEnd.Get().FindSubmatch(tail[max(0, len(tail)-maxID):])
 	}
 	if id == nil {
 		id = [][]byte{nil, nil}

@@ -9,12 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/BurntSushi/toml"
+
+	"github.com/msb-project/msb/internal/lazyregexp"
 )
 
 const (
@@ -100,7 +101,7 @@ func dropDenied(p *Policy) {
 func (l *loader) unsoundOf(f *faults) {
 	for _, e := range f.list {
 		table, _, _ := strings.Cut(e.Key, ".")
-		switch item := faultyItem.FindString(e.Key); {
+		switch item := faultyItem.Get().FindString(e.Key); {
 		case item != "":
 			if l.unsound == nil {
 				l.unsound = map[Position]bool{}
@@ -115,7 +116,7 @@ func (l *loader) unsoundOf(f *faults) {
 }
 
 // faultyItem is the rule or secret that a key is of.
-var faultyItem = regexp.MustCompile(`^(egress\.(allow|deny)\[\d+\]|secrets\.("(\\.|[^"\\])*"|[^."]+))`)
+var faultyItem = lazyregexp.New(`^(egress\.(allow|deny)\[\d+\]|secrets\.("(\\.|[^"\\])*"|[^."]+))`)
 
 // dropUnsound takes rules and secrets with faults out of p.
 func (l *loader) dropUnsound(p *Policy) {

@@ -3,9 +3,10 @@ package policies
 import (
 	"fmt"
 	"net/netip"
-	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/msb-project/msb/internal/lazyregexp"
 )
 
 // Target is where a name of [hosts] leads. Exactly one of Addr, Builtin and
@@ -44,7 +45,7 @@ func (t Target) String() string {
 const sandboxTarget = "sandbox:"
 
 // sandboxName is what a sandbox may be called: one DNS label (RFC 1035).
-var sandboxName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var sandboxName = lazyregexp.New(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // parseSandboxTarget reads what is behind "sandbox:".
 func parseSandboxTarget(s string) (Target, error) {

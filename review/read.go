@@ -6,10 +6,10 @@ import (
 	"errors"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 
 	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/internal/lazyregexp"
 )
 
 // Run reads the captures and judges what is in them. What is wrong with a capture ends that, not the
@@ -52,14 +52,14 @@ func withParts(paths []string) []string {
 
 // rotation is what a name has of rotation: .1 of msb's and others', _00001_20260102030405 of dumpcap's and editcap's
 // before the ending.
-var rotation = regexp.MustCompile(`\.\d+$|_\d{5}_\d{14}(?:(\.[A-Za-z]+)(?:\.gz)?)?$`)
+var rotation = lazyregexp.New(`\.\d+$|_\d{5}_\d{14}(?:(\.[A-Za-z]+)(?:\.gz)?)?$`)
 
 // recordings puts the parts of one recording together, in their order.
 func recordings(paths []string) [][]string {
 	var all [][]string
 	place := map[string]int{}
 	for _, path := range paths {
-		whole := rotation.ReplaceAllString(path, "$1")
+		whole := rotation.Get().ReplaceAllString(path, "$1")
 		i, known := place[whole]
 		if !known {
 			i = len(all)

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/internal/lazyregexp"
 	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/internal/vm/hypervisors"
 	"github.com/msb-project/msb/internal/vm/runner"
@@ -270,7 +270,7 @@ func noPlaceholder(env []string, placeholders map[string]string) error {
 const maxHostname = 64
 
 // hostnameForm is that of RFC 1123, section 2.1.
-var hostnameForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$`)
+var hostnameForm = lazyregexp.New(`^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$`)
 
 // ofProcess reports whether a path leads to an open file of the process that opens it, as /dev/stdout and /dev/fd/3 do: for
 // another process it is another file.

@@ -4,11 +4,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/internal/lazyregexp"
 	"github.com/msb-project/msb/internal/owned"
 	"github.com/msb-project/msb/sandbox/internal/diskstore"
 	"github.com/msb-project/msb/sandbox/internal/state"
@@ -16,13 +16,13 @@ import (
 
 // What msb makes under $MSB_HOME, by name. Only what is listed here is ever swept.
 var (
-	runName      = regexp.MustCompile(`^sb-[0-9a-f]{12}$`)
-	newRunName   = regexp.MustCompile(`^\.sb-[0-9a-f]{12}$`) // between mkdir and rename
-	hiddenName   = regexp.MustCompile(`^\.[0-9a-f]{12}$`)    // half made or half removed
-	kernelFile   = regexp.MustCompile(`^(kernel-[0-9a-f]{64}\.elf(\.sum)?|kernel-[0-9a-f]{16}\.index|warm-[0-9a-f]{24}(\.sum|\.failed)?|qemu-[0-9a-f]{16}\.version|\.new-[0-9]+|\.kernel-[0-9a-f]+\.(elf|index)[0-9]+)$`)
-	trustFile    = regexp.MustCompile(`^([0-9a-f]{64}\.json|\.[0-9a-f]{64}\.json[0-9]+)$`)
-	newTrustFile = regexp.MustCompile(`^\.[0-9a-f]{64}\.json[0-9]+$`) // one that renameio is writing
-	guestFile    = regexp.MustCompile(`^(agentd-[0-9a-f]{16}\.ext4(\.sum)?|\.new-[0-9]+)$`)
+	runName      = lazyregexp.New(`^sb-[0-9a-f]{12}$`)
+	newRunName   = lazyregexp.New(`^\.sb-[0-9a-f]{12}$`) // between mkdir and rename
+	hiddenName   = lazyregexp.New(`^\.[0-9a-f]{12}$`)    // half made or half removed
+	kernelFile   = lazyregexp.New(`^(kernel-[0-9a-f]{64}\.elf(\.sum)?|kernel-[0-9a-f]{16}\.index|warm-[0-9a-f]{24}(\.sum|\.failed)?|qemu-[0-9a-f]{16}\.version|\.new-[0-9]+|\.kernel-[0-9a-f]+\.(elf|index)[0-9]+)$`)
+	trustFile    = lazyregexp.New(`^([0-9a-f]{64}\.json|\.[0-9a-f]{64}\.json[0-9]+)$`)
+	newTrustFile = lazyregexp.New(`^\.[0-9a-f]{64}\.json[0-9]+$`) // one that renameio is writing
+	guestFile    = lazyregexp.New(`^(agentd-[0-9a-f]{16}\.ext4(\.sum)?|\.new-[0-9]+)$`)
 )
 
 // homeForm is that of the state directory of an msb that wrote no marker yet.

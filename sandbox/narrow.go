@@ -3,11 +3,11 @@ package sandbox
 import (
 	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/msb-project/msb/hostname"
+	"github.com/msb-project/msb/internal/lazyregexp"
 	"github.com/msb-project/msb/policies"
 )
 
@@ -39,7 +39,7 @@ func narrowFault(format string, args ...any) error {
 const takesNothing = "a client's policy has no secrets, no extra_ca, no [sandbox] and no [agent]; the operator's floor names secrets, and a sandbox gets those whose hosts it may reach"
 
 // secretsTable is the key of secrets in a policy, however it is written.
-var secretsTable = regexp.MustCompile(`(?m)^\s*\[?\s*["']?secrets["']?\s*[].=]`)
+var secretsTable = lazyregexp.New(`(?m)^\s*\[?\s*["']?secrets["']?\s*[].=]`)
 
 // Narrow is what somebody asks for who is not trusted, such as an agent or a program in a sandbox: the text of a policy
 // (nil for one that allows nothing) and the rules of allow beside it, under a policy that it can't go beyond, with the

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/internal/lazyregexp"
 	"github.com/msb-project/msb/sandbox/internal/diskstore"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
@@ -77,7 +77,7 @@ func importSnapshot(ctx context.Context, work *diskstore.Work, r io.Reader, name
 	return snapshotOf(name, meta, list), nil
 }
 
-var imageDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+var imageDigest = lazyregexp.New(`^sha256:[0-9a-f]{64}$`)
 
 // configOfArchive is the Config that an archive describes.
 func configOfArchive(m *diskstore.Manifest, list *diskstore.List) (*state.Stored, error) {

@@ -147,15 +147,15 @@ func images(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCo
 
 // find is the command at a path of names, nil if there is none.
 func find(root *cobra.Command, path string) *cobra.Command {
-	for _, c := range root.Commands() {
-		if c.CommandPath() == "msb "+path {
-			return c
+	for name := range strings.FieldsSeq(path) {
+		all := root.Commands()
+		i := slices.IndexFunc(all, func(c *cobra.Command) bool { return c.Name() == name })
+		if i < 0 {
+			return nil
 		}
-		if sub := find(c, path); sub != nil {
-			return sub
-		}
+		root = all[i]
 	}
-	return nil
+	return root
 }
 
 // completed completes the first most arguments, all of them for -1, with the names of what list finds in the state

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/internal/lazyregexp"
 	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/sandbox"
 )
@@ -105,7 +105,7 @@ func commandDir(dir string) (string, error) {
 	return filepath.Join(home, ".local", "bin"), err
 }
 
-var commandName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._+-]{0,63}$`)
+var commandName = lazyregexp.New(`^[A-Za-z0-9_][A-Za-z0-9._+-]{0,63}$`)
 
 // hideRefused leaves out of the help what is refused where the command line is kept for later: its sandbox has no name, and
 // its policy must be approved as it is.
@@ -243,7 +243,7 @@ func (r *recorded) Set(text string) error {
 	return nil
 }
 
-var relativeSource = regexp.MustCompile(`^[^=]*=(file:[^/~]|command:[^/~ @][^ @]*/)`)
+var relativeSource = lazyregexp.New(`^[^=]*=(file:[^/~]|command:[^/~ @][^ @]*/)`)
 
 // recordFlags writes down the flags of fl as they are given.
 func recordFlags(fl *pflag.FlagSet, to *[]string) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/internal/lazyregexp"
 	"github.com/msb-project/msb/internal/printable"
 	"github.com/msb-project/msb/sandbox"
 )
@@ -55,7 +55,7 @@ client. msb looks first whether the sandbox would start, as far as that can be t
 	return c
 }
 
-var serverName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+var serverName = lazyregexp.New(`^[A-Za-z0-9_-]{1,64}$`)
 
 // wrappedServer is the entry of a server in a client's configuration.
 type wrappedServer struct {

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"regexp"
 	"strings"
+
+	"github.com/msb-project/msb/internal/lazyregexp"
 )
 
 const (
@@ -26,10 +27,10 @@ const (
 
 // diskID is what both VMMs and the virtio specification (20 bytes) admit, less
 // anything that has a meaning in an option's syntax.
-var diskID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,20}$`)
+var diskID = lazyregexp.New(`^[A-Za-z0-9._-]{1,20}$`)
 
 // cmdlineArg is a kernel argument without quotes, spaces or control bytes.
-var cmdlineArg = regexp.MustCompile(`^[A-Za-z0-9._=,:/@+-]+$`)
+var cmdlineArg = lazyregexp.New(`^[A-Za-z0-9._=,:/@+-]+$`)
 
 // baseCmdline boots the first disk's /init with the console on hvc0.
 //

@@ -10,9 +10,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 
+	"github.com/msb-project/msb/internal/lazyregexp"
 	"github.com/msb-project/msb/policies"
 )
 
@@ -118,13 +118,13 @@ func (c *counter) file(path string, size int64) {
 // A line of a policy file that is one key of a rule, with values that are plain
 // words: it can be edited without being asked about, and says nothing to whatever
 // might read a policy file as a program.
-var ruleLine = regexp.MustCompile(`^\s*(?:(?:name|why|hosts|cidrs|ports|protocol|methods|paths|default|mode)\s*=[\w \t"\[\],.:/*+-]*|\[\[egress\.(?:allow|deny)\]\]\s*|)$`)
+var ruleLine = lazyregexp.New(`^\s*(?:(?:name|why|hosts|cidrs|ports|protocol|methods|paths|default|mode)\s*=[\w \t"\[\],.:/*+-]*|\[\[egress\.(?:allow|deny)\]\]\s*|)$`)
 
 // withoutRules returns a policy file without the lines of its rules.
 func withoutRules(text []byte) []byte {
 	var out []byte
 	for line := range bytes.Lines(text) {
-		if !ruleLine.Match(bytes.TrimRight(line, "\r\n")) {
+		if !ruleLine.Get().Match(bytes.TrimRight(line, "\r\n")) {
 			out = append(out, line...)
 		}
 	}

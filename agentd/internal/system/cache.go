@@ -9,10 +9,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/internal/lazyregexp"
 )
 
 // Cache is a directory of a tool's cache: an overlay of what sandboxes share and
@@ -40,7 +41,7 @@ APT::Keep-Downloaded-Packages "true";
 Binary::apt::APT::Keep-Downloaded-Packages "true";
 `
 
-var cacheKey = regexp.MustCompile(`^[a-z][a-z-]{0,31}$`)
+var cacheKey = lazyregexp.New(`^[a-z][a-z-]{0,31}$`)
 
 // CacheLayer is the layer of the cache of that key.
 func CacheLayer(key string) (Layer, error) {

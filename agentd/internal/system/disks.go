@@ -7,16 +7,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
+
+	"github.com/msb-project/msb/internal/lazyregexp"
 )
 
 // Disk names a block device: by virtio serial, or else by kernel name.
 type Disk struct{ Serial, Device string }
 
 // deviceName keeps a name from the host to whole virtio disks of /dev.
-var deviceName = regexp.MustCompile(`^vd[a-z]{1,2}$`)
+var deviceName = lazyregexp.New(`^vd[a-z]{1,2}$`)
 
 // diskWait is how long a device may take to appear after boot. With virtio-mmio
 // they are there before PID 1 starts.

@@ -8,9 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 
 	"github.com/msb-project/msb/internal/cachefile"
+	"github.com/msb-project/msb/internal/lazyregexp"
 )
 
 // Ensure returns the path of the ELF kernel made from the libkrunfw at
@@ -64,7 +64,7 @@ func statKey(path string, info fs.FileInfo) string {
 }
 
 // indexLine is what an index holds; earlier ones have the file's size as well.
-var indexLine = regexp.MustCompile(`^(kernel-[0-9a-f]{64}\.elf)( [0-9]+)?\n$`)
+var indexLine = lazyregexp.New(`^(kernel-[0-9a-f]{64}\.elf)( [0-9]+)?\n$`)
 
 // lookup reads the name of a kernel from an index.
 func lookup(index string) (string, bool) {
@@ -72,7 +72,7 @@ func lookup(index string) (string, bool) {
 	if err != nil {
 		return "", false
 	}
-	if m := indexLine.FindSubmatch(raw); m != nil {
+	if m := indexLine.Get().FindSubmatch(raw); m != nil {
 		return string(m[1]), true
 	}
 	return "", false

@@ -8,10 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/msb-project/msb/internal/cachefile"
+	"github.com/msb-project/msb/internal/lazyregexp"
 	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/internal/vm/runner"
 )
@@ -99,7 +99,7 @@ func (b *Backend) version(ctx context.Context, path string) (string, error) {
 	if info, err := os.Stat(path); err == nil && b.config.CacheDir != "" {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d\x00%d", path, info.Size(), info.ModTime().UnixNano()))
 		cached = filepath.Join(b.config.CacheDir, "qemu-"+hex.EncodeToString(sum[:8])+".version")
-		if raw, err := os.ReadFile(cached); err == nil && versionLine.Match(raw) {
+		if raw, err := os.ReadFile(cached); err == nil && versionLine.Get().Match(raw) {
 			return strings.TrimSuffix(string(raw), "\n"), nil
 		}
 	}
@@ -110,7 +110,7 @@ func (b *Backend) version(ctx context.Context, path string) (string, error) {
 	return version, err
 }
 
-var versionLine = regexp.MustCompile(`^QEMU [0-9][0-9A-Za-z.+~-]{0,30}\n$`)
+var versionLine = lazyregexp.New(`^QEMU [0-9][0-9A-Za-z.+~-]{0,30}\n$`)
 
 // versionOf asks QEMU for the first line of its version.
 func versionOf(ctx context.Context, path string) (string, error) {

@@ -8,12 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/msb-project/msb/internal/lazyregexp"
 	"github.com/msb-project/msb/internal/owned"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
@@ -34,7 +34,7 @@ const (
 
 var (
 	workName  = nameOf(26, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") // rand.Text
-	workFile  = regexp.MustCompile(`^(disk|archive|chunk-[0-9]+)$`)
+	workFile  = lazyregexp.New(`^(disk|archive|chunk-[0-9]+)$`)
 	groupName = nameOf(2, hexDigits)
 	chunkName = nameOf(64, hexDigits)
 )

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/msb-project/msb/internal/lazyregexp"
 	"github.com/msb-project/msb/internal/owned"
 )
 
@@ -41,8 +41,8 @@ var (
 )
 
 var (
-	generationForm = regexp.MustCompile(`^g[0-9]{8}$`)
-	cacheFile      = regexp.MustCompile(`^(lock|disk\.ext4|cache\.json|\.cache\.json[0-9]+)$`) // the last is one that renameio is writing
+	generationForm = lazyregexp.New(`^g[0-9]{8}$`)
+	cacheFile      = lazyregexp.New(`^(lock|disk\.ext4|cache\.json|\.cache\.json[0-9]+)$`) // the last is one that renameio is writing
 )
 
 // Forms of a generation's directory, and of the directory of all.

@@ -6,11 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/msb-project/msb/internal/lazyregexp"
 	"github.com/msb-project/msb/internal/owned"
 )
 
@@ -58,7 +58,7 @@ const (
 	SSHKnownHosts = "ssh_known_hosts"
 )
 
-var runFile = regexp.MustCompile(`^(lock|upper\.ext4(\.new)?|console\.log(\.1)?|supervisor\.log|audit\.jsonl(\.[0-9]+)?|cow-[0-9a-f]{16}\.base|layer[0-9]+)$`)
+var runFile = lazyregexp.New(`^(lock|upper\.ext4(\.new)?|console\.log(\.1)?|supervisor\.log|audit\.jsonl(\.[0-9]+)?|cow-[0-9a-f]{16}\.base|layer[0-9]+)$`)
 
 // RunForm is that of a sandbox's directory in run and kept.
 var RunForm = withJobs(owned.Files(runFile.MatchString))

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/internal/joblog"
+	"github.com/msb-project/msb/internal/lazyregexp"
 	"github.com/msb-project/msb/internal/owned"
 )
 
@@ -115,7 +115,7 @@ const (
 )
 
 // jobFileName is what keepJob and renameio make in jobsDir, beside the logs.
-var jobFileName = regexp.MustCompile(`^([a-z0-9-]+\.json|\.[a-z0-9-]+\.json[0-9]+)$`)
+var jobFileName = lazyregexp.New(`^([a-z0-9-]+\.json|\.[a-z0-9-]+\.json[0-9]+)$`)
 
 // jobsForm is the form of jobsDir.
 var jobsForm = owned.Files(func(name string) bool { return jobFileName.MatchString(name) || joblog.IsSegment(name) })

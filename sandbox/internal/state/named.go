@@ -8,16 +8,16 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/msb-project/msb/internal/lazyregexp"
 	"github.com/msb-project/msb/internal/owned"
 )
 
 // namedFile has a number behind the name of a file that renameio or os.CreateTemp is writing.
-var namedFile = regexp.MustCompile(`^((sandbox|end|run|origin|children)\.json|children\.lock|calls\.jsonl(\.1)?|ca\.pem|ssh_(host_key|client_key|known_hosts)|once-[a-z2-7]{8}|\.((sandbox|end|run|origin|children)\.json|ca\.pem|ssh_(host_key|client_key|known_hosts)|cow-[0-9a-f]{16}\.base)[0-9]+)$`)
+var namedFile = lazyregexp.New(`^((sandbox|end|run|origin|children)\.json|children\.lock|calls\.jsonl(\.1)?|ca\.pem|ssh_(host_key|client_key|known_hosts)|once-[a-z2-7]{8}|\.((sandbox|end|run|origin|children)\.json|ca\.pem|ssh_(host_key|client_key|known_hosts)|cow-[0-9a-f]{16}\.base)[0-9]+)$`)
 
 // RemoveHalfWritten removes the files of namedFile that a kill in the middle of writing left in a sandbox's directory. The caller holds its lock.
 func RemoveHalfWritten(dir string) error {

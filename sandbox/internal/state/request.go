@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/internal/lazyregexp"
 	"github.com/msb-project/msb/policies"
 )
 
@@ -178,7 +178,7 @@ func (st *Stored) Settle(now time.Time, used ...string) (ended []Request) {
 }
 
 // requestID is the form of an id.
-var requestID = regexp.MustCompile(`^[a-z2-7]{8}$`)
+var requestID = lazyregexp.New(`^[a-z2-7]{8}$`)
 
 // Ask adds a request, which waits from now on.
 func (st *Stored) Ask(asked *Request, now time.Time) error {

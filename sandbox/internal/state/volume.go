@@ -6,11 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/msb-project/msb/internal/lazyregexp"
 	"github.com/msb-project/msb/internal/owned"
 )
 
@@ -52,8 +52,8 @@ type StoredVolume struct {
 }
 
 var (
-	volumeForm = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)                          // docker's
-	volumeFile = regexp.MustCompile(`^(lock|disk\.ext4|volume\.json|\.volume\.json[0-9]+)$`) // the last is one that renameio is writing
+	volumeForm = lazyregexp.New(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)                          // docker's
+	volumeFile = lazyregexp.New(`^(lock|disk\.ext4|volume\.json|\.volume\.json[0-9]+)$`) // the last is one that renameio is writing
 )
 
 // VolumeForm is that of a volume's directory.
