@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/status"
 
 	"github.com/msb-project/msb/agentd/agentpb"
@@ -106,6 +107,7 @@ func (s *server) serve(rwc io.ReadWriteCloser) error {
 		grpc.MaxRecvMsgSize(agentpb.MaxMessageBytes), grpc.MaxSendMsgSize(agentpb.MaxMessageBytes),
 		grpc.MaxHeaderListSize(agentpb.MaxHeaderBytes), grpc.MaxConcurrentStreams(maxCalls),
 		grpc.InitialWindowSize(agentpb.StreamWindowBytes), grpc.InitialConnWindowSize(agentpb.ConnWindowBytes),
+		experimental.BufferPool(agentpb.NewBufferPool()),
 		grpc.ConnectionTimeout(time.Hour), grpc.WaitForHandlers(true),
 	)
 	agentpb.RegisterAgentServer(srv, s)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
 
 	"github.com/msb-project/msb/agentd/agentpb"
 )
@@ -94,6 +95,7 @@ func newClient(rwc io.ReadWriteCloser) (*Client, error) {
 		grpc.WithMaxHeaderListSize(agentpb.MaxHeaderBytes),
 		grpc.WithInitialWindowSize(agentpb.StreamWindowBytes),
 		grpc.WithInitialConnWindowSize(agentpb.ConnWindowBytes),
+		experimental.WithBufferPool(agentpb.NewBufferPool()),
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(agentpb.MaxMessageBytes),
 			grpc.MaxCallSendMsgSize(agentpb.MaxMessageBytes)),

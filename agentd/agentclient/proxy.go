@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/status"
 
 	"github.com/msb-project/msb/agentd/agentpb"
@@ -67,6 +68,7 @@ func Serve(ctx context.Context, lis net.Listener, c *Client, also Services) erro
 		grpc.MaxRecvMsgSize(agentpb.MaxMessageBytes), grpc.MaxSendMsgSize(agentpb.MaxMessageBytes),
 		grpc.MaxHeaderListSize(agentpb.MaxHeaderBytes), grpc.MaxConcurrentStreams(maxProxyCalls),
 		grpc.InitialWindowSize(agentpb.StreamWindowBytes), grpc.InitialConnWindowSize(agentpb.ConnWindowBytes),
+		experimental.BufferPool(agentpb.NewBufferPool()),
 		grpc.WaitForHandlers(true),
 		// A client that says nothing would hold up the end for two minutes.
 		grpc.ConnectionTimeout(proxyGreeting),
