@@ -52,8 +52,18 @@ func readFull(t *testing.T, fd, length int) []byte {
 // TestCarrierKeepsDirectoriesApart carries messages of two directories both ways, and drops those of none.
 func TestCarrierKeepsDirectoriesApart(t *testing.T) {
 	t.Parallel()
-	port, host := pair(t, unix.SOCK_STREAM)
-	c := newCarrier(port)
+	// A port gives one buffer at a time, as SOCK_SEQPACKET gives one packet; a stream gives as much as is asked for.
+	for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_SEQPACKET} {
+		for _, piece := range []int{portBufferBytes, 1000} {
+			keepsDirectoriesApart(t, kind, piece)
+		}
+	}
+}
+
+func keepsDirectoriesApart(t *testing.T, kind, piece int) {
+	t.Helper()
+	port, host := pair(t, kind)
+	c := newCarrier(&portReader{rawFile: port})
 	ended := make(chan error, 2)
 	var devices []*rawFile
 	var kernels []int
@@ -72,11 +82,15 @@ func TestCarrierKeepsDirectoriesApart(t *testing.T) {
 	if err := c.carry(2, devices[0]); !errors.Is(err, unix.EEXIST) {
 		t.Errorf("a number twice: %v", err)
 	}
-	large := framed(2, 200<<10, string(bytes.Repeat([]byte("x"), 200<<10-4)))
+	text := make([]byte, 200<<10-4)
+	for i := range text {
+		text[i] = byte(i * 31 >> 3)
+	}
+	large := framed(2, 200<<10, string(text))
 	sent := bytes.Join([][]byte{framed(7, 8, "none"), framed(1, 7, "one"), large}, nil)
 	go func() {
 		for len(sent) > 0 {
-			n, err := unix.Write(host, sent)
+			n, err := unix.Write(host, sent[:min(len(sent), piece)])
 			if err != nil {
 				return
 			}
@@ -87,7 +101,7 @@ func TestCarrierKeepsDirectoriesApart(t *testing.T) {
 		t.Errorf("the first got %q", got)
 	}
 	if got := readFull(t, kernels[1], len(large)-4); !bytes.Equal(got, large[4:]) {
-		t.Errorf("the second got %d bytes", len(got))
+		t.Errorf("the second got other bytes than the %d that were sent, in pieces of %d", len(got), piece)
 	}
 	devices[0].stop()
 	if err := <-ended; err != nil {

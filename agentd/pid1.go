@@ -85,7 +85,7 @@ func serveHost(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	s.carrier = newCarrier(messages)
+	s.carrier = newCarrier(&portReader{rawFile: messages})
 	s.containers = &containerServer{
 		cgroups: ops.cgroups, reaper: reaper, shutdown: s.shutdown, log: log,
 		mounts: &hostMounts{carrier: s.carrier, carries: &s.carries, log: log, all: map[uint32]*hostMount{}},

@@ -45,9 +45,51 @@ func (f *rawFile) Close() error {
 	return unix.Close(f.fd)
 }
 
+// portBufferBytes is the size of the buffers that the guest's kernel gives the device of a console port (PAGE_SIZE). A
+// read takes one of them, whatever its size.
+const portBufferBytes = 4096
+
+// maxPortBuffers bounds one call of readBuffers (UIO_MAXIOV is 1024).
+const maxPortBuffers = 64
+
+// portReader reads a console port: a message of one buffer with read(2), and the rest of a longer one with as many of the
+// kernel's buffers in one call as there are. A readv(2) of such a file is a read for each part, up to the first that is
+// not filled.
+type portReader struct {
+	*rawFile
+	parts [maxPortBuffers]unix.Iovec // Read is called by one goroutine at a time
+	more  bool                       // the last buffer was full
+}
+
+// Read implements io.Reader.
+func (r *portReader) Read(b []byte) (n int, err error) {
+	if r.more {
+		n, err = r.end(r.call(unix.SYS_READV, unix.POLLIN, unsafe.Pointer(&r.parts), r.split(b)))
+	} else {
+		n, err = r.rawFile.Read(b[:min(len(b), portBufferBytes)])
+	}
+	r.more = n > 0 && n%portBufferBytes == 0
+	return n, err
+}
+
+// split makes parts of b, and counts them.
+func (r *portReader) split(b []byte) (count int) {
+	for ; count < len(r.parts) && len(b) > 0; count++ {
+		part := b[:min(len(b), portBufferBytes)]
+		r.parts[count].Base = &part[0]
+		r.parts[count].SetLen(len(part))
+		b = b[len(part):]
+	}
+	return count
+}
+
 // Read implements io.Reader.
 func (f *rawFile) Read(b []byte) (int, error) {
-	n, err := f.call(unix.SYS_READ, unix.POLLIN, b)
+	return f.end(f.call(unix.SYS_READ, unix.POLLIN, unsafe.Pointer(unsafe.SliceData(b)), len(b)))
+}
+
+// end makes a read of nothing the end of the stream.
+func (f *rawFile) end(n int, err error) (int, error) {
 	if n == 0 && err == nil {
 		err = io.EOF
 	}
@@ -58,15 +100,15 @@ func (f *rawFile) Read(b []byte) (int, error) {
 func (f *rawFile) Write(b []byte) (sent int, err error) {
 	for sent < len(b) && err == nil {
 		var n int
-		n, err = f.call(unix.SYS_WRITE, unix.POLLOUT, b[sent:])
+		n, err = f.call(unix.SYS_WRITE, unix.POLLOUT, unsafe.Pointer(&b[sent]), len(b)-sent)
 		sent += n
 	}
 	return sent, err
 }
 
-func (f *rawFile) call(number uintptr, event int16, b []byte) (int, error) {
+func (f *rawFile) call(number uintptr, event int16, at unsafe.Pointer, count int) (int, error) {
 	for {
-		n, _, errno := unix.RawSyscall(number, uintptr(f.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+		n, _, errno := unix.RawSyscall(number, uintptr(f.fd), uintptr(at), uintptr(count))
 		switch errno {
 		case 0:
 			return int(n), nil

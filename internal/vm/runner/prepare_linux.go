@@ -47,6 +47,8 @@ func NewLaunch(spec *vm.Spec) (*Launch, error) {
 	if err != nil {
 		return nil, errors.Join(err, agent.Close(), agentFD.Close(), console.Close(), consoleFD.Close())
 	}
+	widen(agent)
+	widen(dirs)
 	l.agent, l.Console, l.dirs, l.Files = agent, console, dirs, []*os.File{agentFD, consoleFD, dirsFD}
 	return l, nil
 }
