@@ -148,7 +148,8 @@ func (j *Job) current(held *os.File) (JobStatus, error) {
 // process has to answer.
 const jobPause = 50 * time.Millisecond
 
-// Wait returns when the job has ended, for any reason. For a lost job it returns ErrJobLost with the status.
+// Wait returns when the job has ended, for any reason. For a lost job it returns ErrJobLost with the status, for one whose
+// end can't be recorded, because the disk became read-only, ErrJobFiles.
 func (j *Job) Wait(ctx context.Context) (JobStatus, error) {
 	tick := time.NewTicker(jobPause)
 	defer tick.Stop()
@@ -166,12 +167,23 @@ func (j *Job) Wait(ctx context.Context) (JobStatus, error) {
 		case st.State != JobRunning:
 			return st, nil
 		}
+		if err := j.recordable(); err != nil {
+			return st, err
+		}
 		select {
 		case <-ctx.Done():
 			return st, ctx.Err()
 		case <-tick.C:
 		}
 	}
+}
+
+// recordable fails if the job's end can't be written down, so that a job that has ended would seem to run for ever.
+func (j *Job) recordable() error {
+	if errors.Is(unix.Access(j.dir, unix.W_OK), unix.EROFS) {
+		return Fail(fmt.Errorf("%w: the disk of %s is read-only, so that neither output nor the end of job %s is recorded", ErrJobFiles, j.dir, j.name))
+	}
+	return nil
 }
 
 // Kill sends a signal to the job's process group. ErrJobEnded.

@@ -110,6 +110,9 @@ func (l *LogReader) Next() (LogEntry, error) {
 		if !errors.Is(err, errNothingYet) {
 			return e, err
 		}
+		if err := l.job.recordable(); err != nil {
+			return LogEntry{}, err
+		}
 		select {
 		case <-l.ctx.Done():
 			return LogEntry{}, l.ctx.Err()
