@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,11 +29,83 @@ type attacker struct {
 	random *rand.Rand
 	until  time.Time
 	secret []string // in no reply
+	leaked func(secret string)
 	sent   int
 
 	mu      sync.Mutex
 	nodes   []uint64
 	handles []uint64
+	walks   []walk
+}
+
+// walk is an open of a file by its path and a read of it, as an honest kernel does it, step by step: random requests alone
+// hardly ever get that far.
+type walk struct {
+	path     []string // what is to be looked up yet
+	node, fh uint64
+	read     bool
+	step     opcode // that comes next
+}
+
+// walkNumbers are above those of random requests: which walk waits for the reply.
+const walkNumbers, maxWalks = 100, 8
+
+func newWalks() []walk {
+	all := make([]walk, maxWalks)
+	for i := range all {
+		all[i].step = opLookup
+	}
+	return all
+}
+
+// walkOn is the next request of a walk, and false if each waits for a reply.
+func (a *attacker) walkOn() ([]byte, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	paths := [][]string{{"a", "note"}, {"a", "b", "note"}, {"swap"}, {"link"}, {"a", hiddenName}}
+	for i := range a.walks {
+		w := &a.walks[i]
+		op, node, body := w.step, w.node, []byte(nil)
+		switch w.step {
+		case opLookup:
+			if node == 0 {
+				w.path = paths[a.random.IntN(len(paths))]
+				node = rootID
+			}
+			body = name(w.path[0])
+		case opOpen:
+			body = put32(nil, unix.O_RDONLY, 0)
+		case opRead:
+			body = bytes.Join([][]byte{put64(nil, w.fh, 0), put32(nil, 1<<10, 0), make([]byte, 16)}, nil)
+		case opRelease:
+			body = append(put64(nil, w.fh), make([]byte, 16)...)
+		default:
+			continue
+		}
+		w.step = 0
+		b := message(op, node, body)
+		order.PutUint64(b[8:], walkNumbers+uint64(i))
+		return b, true
+	}
+	return nil, false
+}
+
+// walked takes the reply to a walk's last request.
+func (w *walk) walked(b []byte) {
+	failed := order.Uint32(b[4:]) != 0
+	switch b = b[replyBytes:]; {
+	case len(w.path) > 0 && !failed && len(b) == entryBytes && order.Uint64(b) != 0:
+		w.node, w.path, w.step = order.Uint64(b), w.path[1:], opLookup
+		if len(w.path) == 0 {
+			w.step = opOpen
+		}
+	case w.fh == 0 && !failed && len(b) == 16:
+		w.fh, w.step = order.Uint64(b), opRead
+	case w.fh != 0 && !w.read:
+		w.read, w.step = true, opRelease
+	default:
+		*w = walk{step: opLookup}
+	}
 }
 
 func (a *attacker) Recv() ([]byte, error) {
@@ -41,6 +114,11 @@ func (a *attacker) Recv() ([]byte, error) {
 	}
 	if time.Now().After(a.until) {
 		return nil, io.EOF
+	}
+	if a.sent%2 == 0 {
+		if b, ok := a.walkOn(); ok {
+			return b, nil
+		}
 	}
 	op, node, body := a.request()
 	b := message(op, node, body)
@@ -55,7 +133,7 @@ func (a *attacker) Send(b []byte) error {
 	}
 	for _, s := range a.secret {
 		if bytes.Contains(b, []byte(s)) {
-			a.t.Errorf("a reply has %q", s)
+			a.leaked(s)
 		}
 	}
 	a.mu.Lock()
@@ -69,6 +147,9 @@ func (a *attacker) Send(b []byte) error {
 		} else {
 			(*known)[id%100] = id
 		}
+	}
+	if i := order.Uint64(b[8:]) - walkNumbers; i < uint64(len(a.walks)) {
+		a.walks[i].walked(b)
 	}
 	switch b = b[replyBytes:]; {
 	case len(b) == entryBytes:
@@ -212,32 +293,13 @@ func TestI14_RandomRequestsStayInside(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			top := t.TempDir()
-			put(t, top, map[string]string{"served/a/b/note": "note", "served/a/" + hiddenName: "under cover", "private/note": "private matter", "private/b/note": "private matter"})
-			o.Hide, o.Share = []string{hiddenName}, 1
-			s, err := New(filepath.Join(top, "served"), o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.maxNodes, s.maxHandles, s.locks.maxFiles, s.maxDirs = 60, 30, 10, 5
+			s, top := attacked(t, o)
 			watched := []string{"private", "private/note", "private/b", "private/b/note"}
 			before := changeTimes(t, top, watched)
 			seed := rand.Uint64()
-			g := &attacker{t: t, random: rand.New(rand.NewPCG(seed, 0)), until: time.Now().Add(attackTime), secret: []string{"private matter", "under cover"}}
-			ctx, cancel := context.WithCancel(t.Context())
-			var host sync.WaitGroup
-			root, err := os.OpenRoot(filepath.Join(top, "served"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = root.Close() }()
-			host.Go(func() { swaps(ctx, filepath.Join(top, "served"), root) })
-			err = s.Serve(ctx, g)
-			cancel()
-			host.Wait()
-			if !errors.Is(err, io.EOF) {
-				t.Errorf("ended with %v", err)
-			}
+			g := &attacker{t: t, walks: newWalks(), random: rand.New(rand.NewPCG(seed, 0)), until: time.Now().Add(attackTime), secret: []string{privateText, "under cover"}}
+			g.leaked = func(secret string) { t.Errorf("a reply has %q", secret) }
+			g.attack(s, top)
 			checkTree(t, s)
 			if len(s.locks.files) > s.locks.maxFiles || s.locks.ranges > maxRanges || len(s.locks.waiting) > 0 {
 				t.Errorf("%d files and %d ranges are locked, %d requests wait", len(s.locks.files), s.locks.ranges, len(s.locks.waiting))
@@ -265,6 +327,67 @@ func TestI14_RandomRequestsStayInside(t *testing.T) {
 				t.Logf("seed %d, %d requests", seed, g.sent)
 			}
 		})
+	}
+}
+
+// TestRandomRequestsEscapeWithoutConfinement is the twin of TestI14_RandomRequestsStayInside: the same attack on a server
+// that has neither an os.Root nor asks whether a directory is the one that was looked up.
+func TestRandomRequestsEscapeWithoutConfinement(t *testing.T) {
+	t.Parallel()
+	for range 200 { // the first is enough, nearly always
+		s, top := attacked(t, Options{Writable: true})
+		s.identify = false
+		plain(s, filepath.Join(top, "served"))
+		var out atomic.Bool
+		g := &attacker{t: t, walks: newWalks(), random: rand.New(rand.NewPCG(rand.Uint64(), 0)), until: time.Now().Add(attackTime), secret: []string{privateText}}
+		g.leaked = func(string) { out.Store(true) }
+		g.attack(s, top)
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if out.Load() {
+			return
+		}
+	}
+	t.Error("nothing from outside came in any reply")
+}
+
+// privateText is what lies outside of the served directory.
+const privateText = "private matter"
+
+// attacked serves a directory that lies beside a private one, with low bounds.
+func attacked(t *testing.T, o Options) (s *Server, top string) {
+	t.Helper()
+	top = t.TempDir()
+	put(t, top, map[string]string{"served/a/b/note": "note", "served/a/" + hiddenName: "under cover", "private/note": privateText, "private/b/note": privateText})
+	o.Hide, o.Share = []string{hiddenName}, 1
+	s, err := New(filepath.Join(top, "served"), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.maxNodes, s.maxHandles, s.locks.maxFiles, s.maxDirs = 60, 30, 10, 5
+	var asked atomic.Int64
+	began := s.now()
+	s.now = func() time.Time { return began.Add(time.Duration(asked.Add(1)) * cacheFor / 4) } // directories are opened often
+	return s, top
+}
+
+// attack sends until its time is over, while the host changes the directory.
+func (a *attacker) attack(s *Server, top string) {
+	a.t.Helper()
+	root, err := os.OpenRoot(filepath.Join(top, "served"))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer func() { _ = root.Close() }()
+	ctx, cancel := context.WithCancel(a.t.Context())
+	var host sync.WaitGroup
+	host.Go(func() { swaps(ctx, filepath.Join(top, "served"), root) })
+	err = s.Serve(ctx, a)
+	cancel()
+	host.Wait()
+	if !errors.Is(err, io.EOF) {
+		a.t.Errorf("ended with %v", err)
 	}
 }
 
