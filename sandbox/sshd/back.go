@@ -101,7 +101,7 @@ func (b *back) open(ctx context.Context, payload []byte) (reply []byte, ok bool)
 func (b *back) room(key reverseKey) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.reverse[key] != nil && key.port != 0 {
+	if b.reverse[key] != nil {
 		return errors.New("it is forwarded already")
 	}
 	if len(b.reverse) == maxReverse {

@@ -315,20 +315,22 @@ func TestI1_ReverseForwardingStaysOnLoopback(t *testing.T) {
 		return l, err
 	}
 	s := serve(t, g)
-	for host, want := range map[string]string{"": "127.0.0.1:7", "localhost": "127.0.0.1:7", "127.0.0.1": "127.0.0.1:7", "::1": "[::1]:7", "127.3.3.3": "127.3.3.3:7"} {
-		ok, _, err := s.SendRequest("tcpip-forward", true, ssh.Marshal(reverse{host, 7}))
+	for want, r := range map[string]reverse{
+		"127.0.0.1:7": {"", 7}, "127.0.0.2:7": {"::ffff:127.0.0.2", 7}, "[::1]:7": {"::1", 7}, "127.3.3.3:7": {"127.3.3.3", 7}, "127.0.0.1:65535": {"localhost", 65535},
+	} {
+		ok, _, err := s.SendRequest("tcpip-forward", true, ssh.Marshal(r))
 		if !ok || err != nil {
-			t.Errorf("%q: %t, %v", host, ok, err)
+			t.Errorf("%+v: %t, %v", r, ok, err)
 			continue
 		}
 		if got := <-asked; got.String() != want {
-			t.Errorf("%q: the guest listens at %s", host, got)
+			t.Errorf("%+v: the guest listens at %s", r, got)
 		}
-		if ok, _, err := s.SendRequest("tcpip-forward", true, ssh.Marshal(reverse{host, 7})); ok || err != nil {
-			t.Errorf("%q a second time: %t, %v", host, ok, err)
+		if ok, _, err := s.SendRequest("tcpip-forward", true, ssh.Marshal(r)); ok || err != nil {
+			t.Errorf("%+v a second time: %t, %v", r, ok, err)
 		}
 	}
-	for _, r := range []reverse{{"0.0.0.0", 7}, {"::", 7}, {"*", 7}, {"10.0.0.1", 7}, {"192.168.127.2", 7}, {"fe80::1%eth0", 7}, {"example.com", 7}, {"localhost", 1<<16 + 7}} {
+	for _, r := range []reverse{{"0.0.0.0", 7}, {"::", 7}, {"*", 7}, {"10.0.0.1", 7}, {"192.168.127.2", 7}, {"fe80::1%eth0", 7}, {"::1%lo", 7}, {"example.com", 7}, {"localhost", 1 << 16}, {"localhost", 1<<16 + 7}} {
 		if ok, _, err := s.SendRequest("tcpip-forward", true, ssh.Marshal(r)); ok || err != nil {
 			t.Errorf("%+v: %t, %v", r, ok, err)
 		}
@@ -336,7 +338,7 @@ func TestI1_ReverseForwardingStaysOnLoopback(t *testing.T) {
 	if ok, _, err := s.SendRequest("cancel-tcpip-forward", true, ssh.Marshal(reverse{"localhost", 8})); ok || err != nil {
 		t.Errorf("one that isn't there was cancelled: %t, %v", ok, err)
 	}
-	if ok, _, err := s.SendRequest("cancel-tcpip-forward", true, ssh.Marshal(reverse{"localhost", 7})); !ok || err != nil {
+	if ok, _, err := s.SendRequest("cancel-tcpip-forward", true, ssh.Marshal(reverse{"", 7})); !ok || err != nil {
 		t.Errorf("cancel: %t, %v", ok, err)
 	}
 	select {
@@ -545,5 +547,158 @@ func TestEndedListenersAreForgotten(t *testing.T) {
 		}
 		a, r := ask()
 		agent, reverse = agent || a, reverse || r
+	}
+}
+
+// slowListener ends when a test lets it, some time after it was closed: as one whose guest is busy.
+type slowListener struct {
+	closed, ends chan struct{}
+	close        func()
+}
+
+func newSlowListener() *slowListener {
+	l := &slowListener{closed: make(chan struct{}), ends: make(chan struct{})}
+	l.close = sync.OnceFunc(func() { close(l.closed) })
+	return l
+}
+
+func (*slowListener) Where() (string, uint16) { return "", 7 }
+func (l *slowListener) Close() error          { l.close(); return nil }
+func (l *slowListener) Accept() (Conn, netip.AddrPort, error) {
+	<-l.ends
+	return nil, netip.AddrPort{}, net.ErrClosed
+}
+
+// TestCancelledForwardingsEnd: ssh's ~C cancels a forwarding and may ask for it again at once, while the guest still ends the
+// first.
+func TestCancelledForwardingsEnd(t *testing.T) {
+	t.Parallel()
+	g, opened := waits(), make(chan *slowListener, 2)
+	g.listen = func(context.Context, agentclient.ListenOptions) (Listener, error) {
+		l := newSlowListener()
+		opened <- l
+		return l, nil
+	}
+	s := serve(t, g)
+	ask := func(what string) {
+		t.Helper()
+		if ok, _, err := s.SendRequest(what, true, ssh.Marshal(reverse{"localhost", 7})); !ok || err != nil {
+			t.Errorf("%s: %t, %v", what, ok, err)
+		}
+	}
+	ask("tcpip-forward")
+	ask("cancel-tcpip-forward")
+	first := <-opened
+	select {
+	case <-first.closed:
+	default:
+		t.Error("the guest listens on for a forwarding that was cancelled")
+	}
+	ask("tcpip-forward")
+	close(first.ends)
+	second := <-opened
+	ask("cancel-tcpip-forward")
+	close(second.ends)
+}
+
+// TestClientsAreToldWhatIsRefused: ssh itself shows at most that a request failed.
+func TestClientsAreToldWhatIsRefused(t *testing.T) {
+	t.Parallel()
+	s := serve(t, waits())
+	notices := make(chan string, 10)
+	near, _ := connectNoticing(t, t.Context(), s.server, func(text string) { notices <- text })
+	conn, channels, requests, err := ssh.NewClientConn(near, "box", s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &served{Client: ssh.NewClient(conn, channels, requests)}
+	session := client.session(t)
+	const why = "the policy has nothing of it in [ssh]"
+	for want, ask := range map[string]func() (bool, error){
+		"reverse forwarding of localhost:7 is refused: " + why: func() (bool, error) {
+			ok, _, err := client.SendRequest("tcpip-forward", true, ssh.Marshal(reverse{"localhost", 7}))
+			return ok, err
+		},
+		"reverse forwarding of [::]:7 is refused: " + errBackElsewhere.Error(): func() (bool, error) {
+			ok, _, err := client.SendRequest("tcpip-forward", true, ssh.Marshal(reverse{"::", 7}))
+			return ok, err
+		},
+		"agent forwarding is refused: " + why: func() (bool, error) { return session.SendRequest("auth-agent-req@openssh.com", true, nil) },
+		"X11 forwarding is refused: " + why: func() (bool, error) {
+			return session.SendRequest("x11-req", true, ssh.Marshal(x11{Protocol: "MIT-MAGIC-COOKIE-1", Cookie: "00"}))
+		},
+	} {
+		ok, err := ask()
+		if ok || err != nil {
+			t.Errorf("%s: %t, %v", want, ok, err)
+			continue
+		}
+		select {
+		case got := <-notices: // before the reply
+			if got != want {
+				t.Errorf("the user is told %q, want %q", got, want)
+			}
+		default:
+			t.Errorf("the user is not told %q", want)
+		}
+	}
+}
+
+// onceListener accepts one connection, from no address, as of a Unix socket.
+type onceListener struct {
+	*slowListener
+	conns chan net.Conn
+}
+
+func (l *onceListener) Accept() (Conn, netip.AddrPort, error) {
+	select {
+	case c := <-l.conns:
+		return pipeConn{c}, netip.AddrPort{}, nil
+	case <-l.closed:
+		return nil, netip.AddrPort{}, net.ErrClosed
+	}
+}
+
+// TestI11_ConnectionsBackAreClosedUnlessTheClientTakesThem has a program of the guest connect where the client refuses, and
+// where the sandbox's clients have all channels open that they may.
+func TestI11_ConnectionsBackAreClosedUnlessTheClientTakesThem(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct{ takes, full bool }{"refused": {}, "at the bound": {takes: true, full: true}, "taken": {takes: true}} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			l := &onceListener{newSlowListener(), make(chan net.Conn)}
+			g := waits()
+			g.listen = func(context.Context, agentclient.ListenOptions) (Listener, error) { return l, nil }
+			s := serve(t, g)
+			if c.takes {
+				channels := s.HandleChannelOpen("forwarded-tcpip")
+				go func() {
+					for n := range channels {
+						var told direct
+						if err := ssh.Unmarshal(n.ExtraData(), &told); err != nil || told.Origin != "127.0.0.1" {
+							t.Errorf("the client is told %+v, %v", told, err)
+						}
+						if channel, requests, err := n.Accept(); err == nil {
+							go ssh.DiscardRequests(requests)
+							_, _ = channel.Write([]byte("x"))
+						}
+					}
+				}()
+			}
+			if ok, _, err := s.SendRequest("tcpip-forward", true, ssh.Marshal(reverse{"localhost", 7})); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			if c.full {
+				s.server.channels.Add(160) // docs/ssh.md
+				defer s.server.channels.Add(-160)
+			}
+			ours, theirs := net.Pipe()
+			l.conns <- ours
+			_ = theirs.SetDeadline(time.Now().Add(20 * time.Second))
+			n, err := theirs.Read(make([]byte, 1))
+			if taken := c.takes && !c.full; taken && n != 1 || !taken && !errors.Is(err, io.EOF) {
+				t.Errorf("the guest's program reads %d bytes: %v", n, err)
+			}
+		})
 	}
 }

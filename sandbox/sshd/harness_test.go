@@ -121,6 +121,12 @@ func (s *served) another(t *testing.T) (*served, error) {
 // connect opens a connection to a server, which has ended when the test does.
 func connect(t *testing.T, ctx context.Context, server *Server) (near net.Conn, ended chan error) {
 	t.Helper()
+	return connectNoticing(t, ctx, server, nil)
+}
+
+// connectNoticing is connect for a client that gets notices.
+func connectNoticing(t *testing.T, ctx context.Context, server *Server, notice func(string)) (near net.Conn, ended chan error) {
+	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +140,7 @@ func connect(t *testing.T, ctx context.Context, server *Server) (near net.Conn, 
 		t.Fatal(err)
 	}
 	ended = make(chan error, 1)
-	go func() { ended <- server.Serve(ctx, far, nil); close(ended) }()
+	go func() { ended <- server.Serve(ctx, far, notice); close(ended) }()
 	t.Cleanup(func() { near.Close(); <-ended; server.holdsNothing(t) })
 	return near, ended
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 )
@@ -31,26 +33,33 @@ func TestI1_ForwardingLeadsToLoopback(t *testing.T) {
 		return connect(ctx, to)
 	}
 	s := serve(t, g)
-	for host, want := range map[string]string{"localhost": "127.0.0.1:80", "box": "127.0.0.1:80", "127.0.0.1": "127.0.0.1:80", "127.9.9.9": "127.9.9.9:80", "::1": "[::1]:80", "::ffff:127.0.0.1": "127.0.0.1:80"} {
-		c, _, err := s.OpenChannel("direct-tcpip", ssh.Marshal(direct{Host: host, Port: 80}))
+	for to, want := range map[direct]string{
+		{Host: "localhost", Port: 80}: "127.0.0.1:80", {Host: "box", Port: 80}: "127.0.0.1:80", {Host: "127.0.0.1", Port: 80}: "127.0.0.1:80", {Host: "127.9.9.9", Port: 1}: "127.9.9.9:1",
+		{Host: "::1", Port: 80}: "[::1]:80", {Host: "::ffff:127.0.0.1", Port: 80}: "127.0.0.1:80", {Host: "127.0.0.1", Port: 65535}: "127.0.0.1:65535",
+	} {
+		c, _, err := s.OpenChannel("direct-tcpip", ssh.Marshal(to))
 		if err != nil {
-			t.Errorf("%s: %v", host, err)
+			t.Errorf("%+v: %v", to, err)
 			continue
 		}
 		if got := <-asked; got.String() != want {
-			t.Errorf("%s: connected to %s", host, got)
+			t.Errorf("%+v: connected to %s", to, got)
 		}
 		c.Close()
 	}
 	for _, d := range []direct{
 		{Host: "192.0.2.1", Port: 80}, {Host: "169.254.169.254", Port: 80}, {Host: "example.com", Port: 80}, {Host: "localhost.", Port: 80}, {Host: "other", Port: 80},
 		{Host: "0.0.0.0", Port: 80}, {Host: "::", Port: 80}, {Host: "::1%eth0", Port: 80}, {Host: "", Port: 80}, {Host: "127.1", Port: 80}, {Host: "10.0.2.15", Port: 80},
-		{Host: "127.0.0.1", Port: 0}, {Host: "127.0.0.1", Port: 1<<16 + 80},
+		{Host: "127.0.0.1", Port: 0}, {Host: "127.0.0.1", Port: 1 << 16}, {Host: "127.0.0.1", Port: 1<<16 + 80},
 	} {
 		var refused *ssh.OpenChannelError
 		if _, _, err := s.OpenChannel("direct-tcpip", ssh.Marshal(d)); !errors.As(err, &refused) || refused.Reason != ssh.Prohibited {
 			t.Errorf("%+v: got %v", d, err)
 		}
+	}
+	var refused *ssh.OpenChannelError
+	if _, _, err := s.OpenChannel("direct-tcpip", []byte{1}); !errors.As(err, &refused) || refused.Reason != ssh.ConnectionFailed {
+		t.Errorf("a request that can't be read: got %v", err)
 	}
 	select {
 	case to := <-asked:
@@ -119,11 +128,11 @@ func TestOnlyTheSandboxesKeyOpens(t *testing.T) {
 	}
 }
 
-// TestI11_ChannelsAreBounded opens as many sessions and connections as there may be, and one more of each.
+// TestI11_ChannelsAreBounded opens as many sessions and connections as docs/ssh.md says, and one more of each.
 func TestI11_ChannelsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := serve(t, waits())
-	for kind, most := range map[string]int{"session": maxSessions, "direct-tcpip": maxForwards} {
+	for kind, most := range map[string]int{"session": 32, "direct-tcpip": 64} {
 		payload := ssh.Marshal(direct{Host: "localhost", Port: 80})
 		for n := range most {
 			if _, _, err := s.OpenChannel(kind, payload); err != nil {
@@ -192,6 +201,23 @@ func TestI11_ClientsThatGoLeaveNothing(t *testing.T) {
 	s.Close()
 	if err := <-s.ended; err != nil {
 		t.Error(err)
+	}
+	late := make(chan net.Conn, 1)
+	gone := serve(t, &fakeGuest{connect: func(ctx context.Context, _ netip.AddrPort) (Conn, error) {
+		ours, theirs := net.Pipe()
+		late <- theirs
+		<-ctx.Done() // the guest has a connection, for a client that has gone
+		return pipeConn{ours}, nil
+	}})
+	go func() { _, _, _ = gone.OpenChannel("direct-tcpip", ssh.Marshal(direct{Host: "127.0.0.1", Port: 80})) }()
+	theirs := <-late
+	gone.Close()
+	if err := <-gone.ended; err != nil {
+		t.Error(err)
+	}
+	_ = theirs.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if _, err := theirs.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the guest's server still has the connection of a client that has gone: %v", err)
 	}
 	quiet := serve(t, &fakeGuest{connect: func(context.Context, netip.AddrPort) (Conn, error) {
 		ours, theirs := net.Pipe() // a server that says nothing and reads nothing
