@@ -5,7 +5,9 @@ package sandbox
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -72,8 +74,9 @@ func (fakeBackend) Start(_ context.Context, spec vm.Spec) (vm.Machine, error) {
 		}
 	}()
 	i := slices.IndexFunc(spec.Disks, func(d vm.Disk) bool { return !d.ReadOnly })
-	if i < 0 {
-		return nil, errors.New("no disk to write to")
+	readOnly := i < 0
+	if readOnly {
+		i = len(spec.Disks) - 1
 	}
 	disk, err := os.OpenFile(spec.Disks[i].Path, os.O_RDWR, 0)
 	if err != nil {
@@ -108,14 +111,18 @@ func (fakeBackend) Start(_ context.Context, spec vm.Spec) (vm.Machine, error) {
 		<-ended
 		return nil, fmt.Errorf("the fake VMM says %q", word[:n])
 	}
-	m := &fakeMachine{cmd: cmd, life: life, done: make(chan struct{}), disk: disk}
+	m := &fakeMachine{cmd: cmd, life: life, done: make(chan struct{}), disk: disk, readOnly: readOnly}
+	for _, d := range spec.Disks {
+		m.greeted.Disks = append(m.greeted.Disks, fmt.Sprintf("%s %t", d.Path, d.ReadOnly))
+	}
 	m.host, m.far = net.Pipe()
 	if err := m.read(); err != nil {
 		return nil, err
 	}
 	srv := grpc.NewServer()
 	agentpb.RegisterAgentServer(srv, m)
-	agentpb.RegisterFilesServer(srv, fakeFiles{})
+	agentpb.RegisterFilesServer(srv, fakeFiles{machine: m})
+	agentpb.RegisterSearchServer(srv, fakeSearch{})
 	agentpb.RegisterFreezerServer(srv, fakeFreezer{machine: m})
 	go func() { _ = srv.Serve(handoff.Of(m.far)) }()
 	go func() { <-ended; m.gone() }()
@@ -148,10 +155,22 @@ type fakeMachine struct {
 	done      chan struct{}
 	over      sync.Once
 	disk      *os.File
+	readOnly  bool
 
-	mu     sync.Mutex
-	tokens []string
-	env    []string
+	mu      sync.Mutex
+	tokens  []string
+	env     []string
+	greeted greeted
+}
+
+// greeted is what a machine was given, as its guest tells.
+type greeted struct {
+	Network, NewIdentity bool
+	Forget               string
+	Volumes, Caches      []string
+	CacheDisk            bool
+	CacheUser            string
+	Disks                []string // the path, and whether it is read-only
 }
 
 func (m *fakeMachine) Agent() vm.Conn         { return m.host }
@@ -194,12 +213,24 @@ func (m *fakeMachine) read() error {
 
 // flush writes the file; the caller holds mu.
 func (m *fakeMachine) flush() error {
+	if m.readOnly {
+		return nil
+	}
 	_, err := m.disk.WriteAt(append([]byte(strings.Join(m.tokens, "\n")), 0), tokensAt)
 	return err
 }
 
 func (m *fakeMachine) Handshake(_ context.Context, r *agentpb.HandshakeRequest) (*agentpb.HandshakeResponse, error) {
 	m.env = r.GetEnv()
+	g := &m.greeted
+	g.Network, g.NewIdentity, g.Forget = r.GetNetwork() != nil, r.GetNewIdentity(), string(r.GetTrust().GetForgetPem())
+	g.CacheDisk, g.CacheUser = r.GetRoot().GetCacheDisk() != nil, r.GetRoot().GetCacheUser()
+	for _, v := range r.GetRoot().GetVolumes() {
+		g.Volumes = append(g.Volumes, fmt.Sprintf("%s %t", v.GetPath(), v.GetReadOnly()))
+	}
+	for _, c := range r.GetRoot().GetCaches() {
+		g.Caches = append(g.Caches, c.GetKey()+" "+c.GetPath())
+	}
 	return &agentpb.HandshakeResponse{Version: agentpb.MaxVersion, Kernel: "6.0-fake"}, nil
 }
 
@@ -243,7 +274,7 @@ func (f fakeFreezer) Freeze(s grpc.BidiStreamingServer[agentpb.FreezeRequest, ag
 	return s.Send(&agentpb.FreezeResponse{})
 }
 
-// Exec knows: echo, append TOKEN, sync, list, env, exit CODE, and wait for a signal.
+// Exec knows: echo, append TOKEN, sync, list, env, greeted, exit CODE, and wait for a signal.
 func (m *fakeMachine) Exec(s agentpb.Agent_ExecServer) error {
 	first, err := s.Recv()
 	if err != nil {
@@ -281,7 +312,9 @@ func (m *fakeMachine) Exec(s agentpb.Agent_ExecServer) error {
 	case "sync":
 		err = m.flush()
 	case "/bin/sh": // that of a change of the caches, which asks for their sizes
-		out = "4\tpip\n"
+		out = "4\tpip\n8\tgo-build\n16\tgo-mod\n"
+	case "greeted":
+		out = m.greeted.text()
 	case "echo":
 		out = strings.Join(argv[1:], " ") + "\n"
 	case "list":
@@ -320,17 +353,51 @@ func (fakeFiles) Stat(_ context.Context, r *agentpb.StatRequest) (*agentpb.FileI
 	return &agentpb.FileInfo{Name: []byte(path.Base(r.GetPath())), Mode: unix.S_IFDIR | 0o755}, nil
 }
 
-// fakeFiles are the guest's: every archive of it has one file, and what is written is dropped.
-type fakeFiles struct {
-	agentpb.UnimplementedFilesServer
+// greetedBegin and greetedEnd are around what greeted.text tells, in a file among others.
+const greetedBegin, greetedEnd = "greeted<", ">"
+
+func (g *greeted) text() string {
+	b, _ := json.Marshal(g) // it can be written
+	return greetedBegin + string(b) + greetedEnd
 }
 
-func (fakeFiles) Pack(_ *agentpb.PackRequest, s agentpb.Files_PackServer) error {
+// fakeSearch finds each text in one file.
+type fakeSearch struct {
+	agentpb.UnimplementedSearchServer
+}
+
+func (fakeSearch) Find(_ context.Context, r *agentpb.FindRequest) (*agentpb.FindResponse, error) {
+	f := &agentpb.FindResponse{More: true}
+	for _, text := range r.GetTexts() {
+		f.Paths = append(f.Paths, append([]byte("/has/"), text...))
+	}
+	return f, nil
+}
+
+// fakeFiles are the guest's. An archive of its root has a file that tells how the machine was greeted, one of a cache a file
+// with the key's name. What is unpacked on a volume, and removed there, becomes tokens; all else is dropped.
+type fakeFiles struct {
+	agentpb.UnimplementedFilesServer
+	machine *fakeMachine
+}
+
+func (f fakeFiles) Pack(r *agentpb.PackRequest, s agentpb.Files_PackServer) error {
+	files := map[string]string{cmp.Or(r.GetCache(), "file"): "data"}
+	if r.GetRoot() {
+		f.machine.mu.Lock()
+		files = map[string]string{"greeted": f.machine.greeted.text(), "etc/machine-id": "the sandbox's own"}
+		f.machine.mu.Unlock()
+	}
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	err := w.WriteHeader(&tar.Header{Name: "file", Mode: 0o644, Size: 4, Typeflag: tar.TypeReg})
-	if err == nil {
-		_, err = w.Write([]byte("data"))
+	var err error
+	for name, text := range files {
+		if err == nil {
+			err = w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text)), Typeflag: tar.TypeReg})
+		}
+		if err == nil {
+			_, err = w.Write([]byte(text))
+		}
 	}
 	if err = errors.Join(err, w.Close()); err == nil {
 		err = s.Send(&agentpb.PackResponse{Data: b.Bytes()})
@@ -338,16 +405,44 @@ func (fakeFiles) Pack(_ *agentpb.PackRequest, s agentpb.Files_PackServer) error 
 	return errors.Join(err, s.Send(&agentpb.PackResponse{Report: &agentpb.TreeReport{Entries: 1, Bytes: 4}}))
 }
 
-func (fakeFiles) Unpack(s agentpb.Files_UnpackServer) error {
+func (f fakeFiles) Unpack(s agentpb.Files_UnpackServer) error {
+	to := ""
+	var archive bytes.Buffer
 	for {
-		if _, err := s.Recv(); errors.Is(err, io.EOF) {
-			return s.SendAndClose(&agentpb.TreeReport{Entries: 1, Bytes: 4})
-		} else if err != nil {
+		r, err := s.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
 			return err
 		}
+		if start := r.GetStart(); start != nil {
+			to = start.GetPath()
+		}
+		archive.Write(r.GetData())
 	}
+	for in := tar.NewReader(&archive); ; {
+		h, err := in.Next()
+		if err != nil {
+			break
+		}
+		f.machine.note(path.Join(to, h.Name))
+	}
+	return s.SendAndClose(&agentpb.TreeReport{Entries: 1, Bytes: 4})
 }
 
-func (fakeFiles) Change(context.Context, *agentpb.ChangeRequest) (*agentpb.ChangeResponse, error) {
+func (f fakeFiles) Change(_ context.Context, r *agentpb.ChangeRequest) (*agentpb.ChangeResponse, error) {
+	if gone := r.GetRemove(); gone != nil {
+		f.machine.note(gone.GetPath() + "-removed")
+	}
 	return &agentpb.ChangeResponse{}, nil
+}
+
+// note makes a token of what was done at a path of a volume.
+func (m *fakeMachine) note(path string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if name, ok := strings.CutPrefix(path, VolumeRoot+"/"); ok && slices.Contains(m.greeted.Volumes, VolumeRoot+" false") {
+		m.tokens = append(m.tokens, name)
+	}
 }

@@ -79,8 +79,10 @@ func TestI12_SilentSupervisorsHoldUpNoFigures(t *testing.T) {
 			}
 		}
 	}
-	if _, err := h.Usage(ctx, "a", "off"); !errors.Is(err, ErrNotRunning) {
-		t.Errorf("%v; want ErrNotRunning", err)
+	for name, want := range map[string]error{"off": ErrNotRunning, "nobody": ErrNoSandbox, "../a": ErrName} {
+		if _, err := h.Usage(ctx, "a", name); !errors.Is(err, want) {
+			t.Errorf("%s: %v; want %v", name, err, want)
+		}
 	}
 }
 

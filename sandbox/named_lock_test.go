@@ -269,12 +269,34 @@ func TestI13_DisksOfUnrecordedMachinesAreWaitedFor(t *testing.T) {
 	must(t, aNamed(t, h, "web"))
 	h.gone = 20 * time.Millisecond
 	path := namedPath(h, "web", state.UpperDisk)
-	must(t, os.WriteFile(path, nil, 0o600))
+	onDisk(t, h, "web", "text")
+	_, err := h.Snapshots().Create(t.Context(), "web", SnapshotOptions{Name: "s"})
+	must(t, err)
 	disk, err := state.LockDisk(path, 0)
 	must(t, err)
-	if err := h.Remove(t.Context(), "web"); !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), "still has its disk") {
-		t.Errorf("while a machine has the disk: %v", err)
+	verbs := []struct {
+		name string
+		do   func() error
+	}{
+		{"reset", func() error { return h.Reset(t.Context(), "web") }},
+		{"restore", func() error { return h.Snapshots().Restore(t.Context(), "s", "web") }},
+		{"snapshot", func() error { _, err := h.Snapshots().Create(t.Context(), "web", SnapshotOptions{}); return err }},
+		{"clone", func() error { return h.Clone(t.Context(), "web", "other", CloneOptions{}) }},
+		{"rename", func() error { return h.Rename(t.Context(), "web", "web2") }},
+		{"remove", func() error { return h.Remove(t.Context(), "web2") }},
+	}
+	for _, v := range verbs {
+		if v.name == "remove" {
+			v.do = func() error { return h.Remove(t.Context(), "web") }
+		}
+		if err := v.do(); !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), "still has its disk") {
+			t.Errorf("%s while a machine has the disk: %v", v.name, err)
+		}
 	}
 	must(t, disk.Close())
-	must(t, h.Remove(t.Context(), "web"))
+	for _, v := range verbs {
+		if err := v.do(); err != nil {
+			t.Errorf("%s: %v", v.name, err)
+		}
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/sandbox/internal/diskstore"
 	"github.com/msb-project/msb/sandbox/internal/state"
+	"github.com/msb-project/msb/secretproxy/ca"
 )
 
 // TestImportedSnapshotsTakeNothing exports a sandbox that takes much from this machine. What comes in has the disk, the
@@ -28,6 +29,7 @@ func TestImportedSnapshotsTakeNothing(t *testing.T) {
 	st.Policy, st.PolicyFile, st.Image, st.ImageDigest = "version = 1\n[egress]\ndefault = \"public\"\n", "/a/policy.toml", DefaultImage, img.Digest
 	st.Directories, st.Ports, st.Audit, st.Pcap = []Directory{{Host: "/home", Guest: "/h", Writable: true}}, []Port{{Host: 80, Guest: 80}}, "/a/audit", "/a/pcap"
 	st.Placeholders, st.Env, st.Memory, st.ReadOnly = map[string]string{"KEY": "a-placeholder"}, []string{"A=b"}, 1<<30, true
+	st.HTTPProxy, st.CPUs, st.Tmpfs, st.ForgetCA = true, 3, []Tmpfs{{Path: "/run", Size: 1 << 20}}, aCertificate(t)
 	must(t, state.WriteJSON(namedPath(h, "web"), state.StoredFile, st))
 	onDisk(t, h, "web", "far")
 	_, err = h.Snapshots().Create(t.Context(), "web", SnapshotOptions{Labels: map[string]string{"a": "b"}})
@@ -62,6 +64,9 @@ func TestImportedSnapshotsTakeNothing(t *testing.T) {
 	if !slices.Equal(got.Env, []string{"A=b"}) || got.Memory != 1<<30 || !got.ReadOnly || !got.NewIdentity || !got.PolicyImage || len(got.ImageConfig.Cmd) == 0 {
 		t.Errorf("it lost something: %+v", got)
 	}
+	if !got.HTTPProxy || got.CPUs != 3 || !slices.Equal(got.Tmpfs, st.Tmpfs) || got.Disk != 64<<20 || got.NoNet || got.ForgetCA != st.ForgetCA {
+		t.Errorf("it lost something: %+v", got)
+	}
 	if cfg, err := configOf(got); err != nil || cfg.fill() != nil {
 		t.Errorf("it can't be started: %v", err)
 	}
@@ -74,6 +79,14 @@ func TestImportedSnapshotsTakeNothing(t *testing.T) {
 	if err := to.Snapshots().Restore(t.Context(), "web-1", ""); !errors.Is(err, ErrSnapshotOf) {
 		t.Errorf("restored: %v", err)
 	}
+}
+
+// aCertificate is one in PEM form.
+func aCertificate(t *testing.T) string {
+	t.Helper()
+	made, err := ca.New("a test")
+	must(t, err)
+	return string(made.CertPEM())
 }
 
 func TestLocalImagesAreNotExported(t *testing.T) {

@@ -75,6 +75,12 @@ func TestSnapshotsAreRestored(t *testing.T) {
 	if err != nil || len(all) != 3 || all[0].Name != "again" {
 		t.Errorf("%+v, %v", all, err)
 	}
+	// A name of its own, but for the number: the next number is above it.
+	_, err = h.Snapshots().Create(t.Context(), "web", SnapshotOptions{Name: "web-7"})
+	must(t, err)
+	if next, err := h.Snapshots().Create(t.Context(), "web", SnapshotOptions{}); err != nil || next.Name != "web-8" {
+		t.Errorf("behind web-7: %+v, %v", next, err)
+	}
 	// Other names, and another sandbox of the name.
 	must(t, h.Rename(t.Context(), "web", "shop"))
 	if err := h.Snapshots().Restore(t.Context(), "web-2", ""); !errors.Is(err, ErrNoSandbox) || !strings.Contains(err.Error(), "msb clone web-2 NEWNAME") {
@@ -152,6 +158,9 @@ func TestDamagedSnapshotsReplaceNothing(t *testing.T) {
 	must(t, err)
 	must(t, os.Chmod(chunks[0], 0o600))
 	must(t, os.Truncate(chunks[0], 100))
+	if !h.Snapshots().Has("s") || h.Snapshots().Has("none") {
+		t.Error("a damaged snapshot is none, or one that was never made is one")
+	}
 	if err := h.Snapshots().Restore(t.Context(), "s", ""); !errors.Is(err, ErrSnapshotDamaged) {
 		t.Errorf("restore: %v", err)
 	}

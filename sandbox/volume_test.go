@@ -90,6 +90,9 @@ func TestVolumesOfSandboxesStay(t *testing.T) {
 	h := newHome(t)
 	must(t, h.Volumes().Create("data", 16<<20))
 	must(t, h.Volumes().Create("free", 16<<20))
+	must(t, h.Volumes().Create("busy", 16<<20))
+	machine, err := state.LockVolume(h.Dir(), "busy", true)
+	must(t, err)
 	must(t, aNamed(t, h, "web"))
 	st, err := loadStored(h, "web")
 	must(t, err)
@@ -118,6 +121,8 @@ func TestVolumesOfSandboxesStay(t *testing.T) {
 	if removed, err := h.Volumes().Prune(false); err != nil || !slices.Equal(names(removed), []string{"free"}) {
 		t.Errorf("%v, %v", removed, err)
 	}
+	must(t, machine.Close())
+	must(t, h.Volumes().Remove("busy"))
 	if all, err := h.Volumes().List(); err != nil || !slices.Equal(names(all), []string{"data"}) || !slices.Equal(all[0].Sandboxes, []string{"web"}) {
 		t.Errorf("%+v, %v", all, err)
 	}

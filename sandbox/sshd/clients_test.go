@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -57,9 +58,13 @@ func TestI11_ClientsAreBounded(t *testing.T) {
 			first = near
 		}
 	}
-	_, ended := connect(t, t.Context(), s.server)
+	near, ended := connect(t, t.Context(), s.server)
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "16 ssh clients") {
 		t.Errorf("one too many: %v", err)
+	}
+	_ = near.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if n, err := near.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("one too many: it reads %d bytes, %v", n, err)
 	}
 	first.Close()
 	for end := time.Now().Add(time.Minute); s.server.clients.Load() == maxClients && time.Now().Before(end); {
@@ -73,7 +78,8 @@ func TestI11_ChannelsOfAllClientsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := serve(t, waits())
 	open, refused := 0, 0
-	for range maxChannels/(maxSessions+maxForwards) + 1 {
+	const most = 160 // docs/ssh.md
+	for range most/(maxSessions+maxForwards) + 1 {
 		c, err := s.another(t)
 		if err != nil {
 			t.Fatal(err)
@@ -93,8 +99,8 @@ func TestI11_ChannelsOfAllClientsAreBounded(t *testing.T) {
 			open++
 		}
 	}
-	if open != maxChannels || refused == 0 {
-		t.Errorf("%d channels are open, %d refused; want %d", open, refused, maxChannels)
+	if open != most || refused == 0 {
+		t.Errorf("%d channels are open, %d refused; want %d", open, refused, most)
 	}
 }
 
@@ -109,9 +115,30 @@ func TestI11_ClientsMustShowTheirKeyInTime(t *testing.T) {
 		if err := <-ended; err == nil || !strings.Contains(err.Error(), "no key within") {
 			t.Errorf("%q: %v", said, err)
 		}
+		_ = near.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.Copy(io.Discard, near); err != nil {
+			t.Errorf("%q: the connection is open: %v", said, err)
+		}
 	}
 	s.server.late = 0
 	s.works(t)
+}
+
+// TestWaitsAreTheDocumentedOnes compares them with docs/ssh.md: a test that waited for them would take minutes.
+func TestWaitsAreTheDocumentedOnes(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/ssh.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for promise, wait := range map[string]bool{
+		"A client has a minute to show its key":                      greetingWait == time.Minute,
+		"the command gets SIGHUP and, five seconds later, is killed": hangupWait == 5*time.Second,
+	} {
+		if !wait || !strings.Contains(string(text), promise) {
+			t.Errorf("docs/ssh.md and the server don't agree: %s", promise)
+		}
+	}
 }
 
 // TestGarbageEndsItsConnection sends what is no SSH.

@@ -248,3 +248,39 @@ func TestRequestsComeBeforeTheCommand(t *testing.T) {
 		t.Error("a request behind the command was taken")
 	}
 }
+
+// TestI11_TerminalsAreBounded asks for terminals that can't be one, and for a second one. A subsystem has none.
+func TestI11_TerminalsAreBounded(t *testing.T) {
+	t.Parallel()
+	g := waits()
+	sizes := make(chan agentclient.Size, 1)
+	g.exec = func(_ context.Context, o agentclient.ExecOptions) (agentclient.ExitStatus, error) {
+		sizes <- o.Size
+		return agentclient.ExitStatus{}, errors.New("no such user")
+	}
+	s := serve(t, g)
+	session := s.session(t)
+	modes := ssh.TerminalModes{}
+	for _, term := range []string{strings.Repeat("x", maxVariable+1), "vt\x00100"} {
+		if session.RequestPty(term, 24, 80, modes) == nil {
+			t.Errorf("%.10q is a terminal", term)
+		}
+	}
+	if err := session.RequestPty(strings.Repeat("x", maxVariable), 1<<17, 65535, modes); err != nil {
+		t.Error(err)
+	}
+	if session.RequestPty("vt100", 24, 80, modes) == nil {
+		t.Error("there is a second terminal")
+	}
+	if session.RequestSubsystem("sftp") == nil {
+		t.Error("a subsystem has a terminal")
+	}
+	var errs bytes.Buffer
+	session.Stderr = &errs
+	if err := session.Run("x"); status(err) != 255 || errs.String() != "msb: no such user\r\n" {
+		t.Errorf("%v: %q", err, errs.String())
+	}
+	if got := <-sizes; got != (agentclient.Size{Rows: 65535, Cols: 65535}) {
+		t.Errorf("the guest's terminal has %+v", got)
+	}
+}

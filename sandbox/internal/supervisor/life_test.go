@@ -1,12 +1,21 @@
 package supervisor
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/agentd/agentpb"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -228,6 +237,13 @@ func TestUpdatesApplyAtOnceAndStay(t *testing.T) {
 	if st.Lifetime != hour || st.CPUs != 3 || st.Restart.When != state.RestartAlways || st.Labels["a"] != "b" || s.jobs.Restart.When != state.RestartAlways || s.life.lifetime != hour {
 		t.Errorf("%+v", st)
 	}
+	for _, request := range []state.Changes{{Ask: &state.Request{}}, {Answer: &state.RequestAnswer{}}} {
+		text, err := json.Marshal(request)
+		must(t, err)
+		if err := s.Update(text); !errors.Is(err, state.ErrRequest) {
+			t.Errorf("a request of one without a network: %v", err)
+		}
+	}
 	if err := s.Update([]byte(`{"later":1}`)); err == nil {
 		t.Error("a change that nobody knows is believed made")
 	}
@@ -252,4 +268,172 @@ func TestTimesStandStillInAPause(t *testing.T) {
 	if ran := l.ranBy(after(6*time.Hour + time.Minute)); ran != 10*time.Minute+40*time.Second {
 		t.Errorf("it ran for %s", ran)
 	}
+}
+
+// Exec runs a command that ends by the first signal.
+func (g *guestVM) Exec(s agentpb.Agent_ExecServer) error {
+	if g.did == nil {
+		return g.UnimplementedAgentServer.Exec(s)
+	}
+	if _, err := s.Recv(); err != nil {
+		return err
+	}
+	if err := s.Send(&agentpb.ExecResponse{Response: &agentpb.ExecResponse_Started{Started: &agentpb.Started{Pid: 7}}}); err != nil {
+		return err
+	}
+	for {
+		r, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		if n := r.GetSignal(); n != 0 {
+			g.did(fmt.Sprintf("signal %d", n))
+			return s.Send(&agentpb.ExecResponse{Response: &agentpb.ExecResponse_Exit{Exit: &agentpb.Exit{Code: 128 + int32(n), Signal: n}}})
+		}
+	}
+}
+
+// guestFiles are a guest's, of which it tells what is written and removed.
+type guestFiles struct {
+	agentpb.UnimplementedFilesServer
+	did func(string)
+}
+
+func (f guestFiles) Write(s agentpb.Files_WriteServer) error {
+	var path, text string
+	for {
+		r, err := s.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if start := r.GetStart(); start != nil {
+			path = start.GetPath()
+		}
+		text += string(r.GetData())
+	}
+	f.did(fmt.Sprintf("write %s %q", path, text))
+	return s.SendAndClose(&agentpb.FileInfo{Name: []byte(filepath.Base(path)), Mode: 0o100644})
+}
+
+func (f guestFiles) Change(_ context.Context, r *agentpb.ChangeRequest) (*agentpb.ChangeResponse, error) {
+	f.did("remove " + r.GetRemove().GetPath())
+	return &agentpb.ChangeResponse{}, nil
+}
+
+// TestStopsAreAnnouncedAndEndJobs runs a sandbox's looks by a clock of the test's. A job keeps it from being idle. Its
+// lifetime is announced in the guest and in the log, taken back when it is kept, and ends with SIGTERM for the job, and then
+// the guest.
+func TestStopsAreAnnouncedAndEndJobs(t *testing.T) {
+	t.Parallel()
+	p := newPlan(t, t.TempDir(), "web")
+	p.Lifetime, p.IdleStop, p.UpperDisk = time.Hour, time.Minute, "upper"
+	must(t, state.WriteJSON(p.Dir, state.StoredFile, state.Stored{Version: state.StoredVersion, Spec: p.Spec}))
+	did := make(chan string, 100)
+	var clock atomic.Int64
+	looks := make(chan time.Time)
+	s, info := superviseFake(t, &guestVM{did: func(what string) { did <- what }}, p, func(s *supervisor) {
+		s.now = func() time.Time { return after(time.Duration(clock.Load())) }
+		s.looks = func() (<-chan time.Time, func()) { return looks, func() {} }
+	})
+	if info == nil {
+		t.Fatal(<-s.ended)
+	}
+	next := func(want string) {
+		t.Helper()
+		select {
+		case got := <-did:
+			if got != want {
+				t.Errorf("the guest was asked to %s, want %s", got, want)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("the guest was not asked to %s", want)
+		}
+	}
+	next("remove " + state.StopNotice) // that of a run which was killed
+	if _, err := s.jobs.StartJob(t.Context(), "server", agentclient.ExecOptions{Argv: []string{"serve"}}); err != nil {
+		t.Fatal(err)
+	}
+	lookAt := func(at time.Duration) {
+		t.Helper()
+		clock.Store(int64(at))
+		for range 2 { // once the second is taken, the first is over
+			select {
+			case looks <- time.Time{}:
+			case err := <-s.ended:
+				t.Fatalf("it ended at %s: %v", at, err)
+			}
+		}
+	}
+	lookAt(0)
+	lookAt(10 * time.Minute) // ten times its idle timeout
+	lookAt(59*time.Minute + 30*time.Second)
+	next("write " + state.StopNotice + ` "1970-01-01T01:00:00Z max-duration\n"`)
+	must(t, s.Update([]byte(`{"keep":true}`)))
+	lookAt(59*time.Minute + 40*time.Second)
+	next("remove " + state.StopNotice)
+	lookAt(119*time.Minute + 10*time.Second)
+	next("write " + state.StopNotice + ` "1970-01-01T01:59:40Z max-duration\n"`)
+	clock.Store(int64(119*time.Minute + 40*time.Second))
+	looks <- time.Time{}
+	next("signal 15")
+	if err := <-s.ended; !errors.Is(err, state.ErrLifetime) {
+		t.Errorf("ended with %v", err)
+	}
+	for last := ""; last != "shut down"; {
+		select {
+		case last = <-did:
+		default:
+			t.Fatal("the guest was not shut down")
+		}
+	}
+	text, err := os.ReadFile(p.Audit)
+	must(t, err)
+	for want, n := range map[string]int{"sandbox.stopping": 2, "in 30s: max-duration; `msb keep web` starts its time again": 2, "idle-timeout": 0} {
+		if got := strings.Count(string(text), want); got != n {
+			t.Errorf("the log has %q %d times, want %d", want, got, n)
+		}
+	}
+}
+
+// TestConnectionsToPortsAreUses: a client of a published port keeps a sandbox from being idle.
+func TestConnectionsToPortsAreUses(t *testing.T) {
+	t.Parallel()
+	p := newPlan(t, t.TempDir(), "web")
+	p.NoNet = false
+	s, info := superviseFake(t, &guestVM{}, p, func(s *supervisor) {
+		s.looks = func() (<-chan time.Time, func()) { return nil, func() {} } // they are the test's
+	})
+	if info == nil {
+		t.Fatal(<-s.ended)
+	}
+	text, err := s.ports.AddPort("80")
+	must(t, err)
+	port, err := state.ParsePort(text)
+	must(t, err)
+	idle := func(from time.Duration) bool {
+		s.life.change(after(from), &state.Spec{IdleStop: time.Minute}, true)
+		for _, more := range []time.Duration{0, 50 * time.Second} {
+			s.lookAtLife(after(from + more))
+		}
+		return s.life.announced()
+	}
+	if !idle(0) { // the twin
+		t.Error("nobody is there, and it is used")
+	}
+	c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port.Host)) // the guest answers nothing
+	must(t, err)
+	for end := time.Now().Add(20 * time.Second); !s.gateway.Used(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the gateway knows of no client")
+		}
+	}
+	if idle(time.Hour) {
+		t.Error("it is idle, with a client of its port")
+	}
+	must(t, c.Close())
+	s.cancel(errCallerGone)
+	must(t, <-s.ended)
 }

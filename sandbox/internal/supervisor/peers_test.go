@@ -38,7 +38,10 @@ func TestI15_SandboxesAreCalledByName(t *testing.T) {
 	web := callable(t, home, "web", "version = 1\n")
 	callable(t, home, "shut", "version = 1\n")
 	db := callable(t, home, "db", "version = 1\n[[ingress.allow]]\nsandboxes = [\"web\"]\nports = [5432]\n")
-	for name, want := range map[string]string{"shut": "[[ingress.allow]]", "nobody": "not running", "../web": "name"} {
+	left, err := state.ListenPeer(newNamed(t, home, "killed")) // whose socket is still there
+	must(t, err)
+	must(t, left.Close())
+	for name, want := range map[string]string{"shut": "[[ingress.allow]]", "nobody": "not running", "killed": "not running", "../web": "name"} {
 		if c, err := web.peers.dial(t.Context(), name, 5432); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v; want an error with %q", name, c, err, want)
 		}
@@ -135,6 +138,8 @@ func TestI12_BadPeerMessagesEndTheCall(t *testing.T) {
 	if _, err := io.ReadFull(b, rest); err != nil || !bytes.Equal(rest, []byte("behind")) || answer.Error != "x" {
 		t.Errorf("%+v, then %q", answer, rest)
 	}
+	go func() { must(t, readPeer(b, &answer)) }()
+	must(t, writePeer(a, peerAnswer{strings.Repeat("a", maxPeerMessage-len(`{"error":""}`))})) // as long as one may be
 	if err := writePeer(a, peerAnswer{strings.Repeat("a", maxPeerMessage)}); !errors.Is(err, errPeerMessage) {
 		t.Errorf("a long answer: %v", err)
 	}

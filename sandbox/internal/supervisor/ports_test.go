@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
@@ -275,5 +276,14 @@ func TestI15_PortsAreNotStolen(t *testing.T) {
 			}
 			held.close()
 		}
+	}
+}
+
+// TestGuestsThatAreNotReadyGetNoConnections: a client of a published port may come before the guest's agent.
+func TestGuestsThatAreNotReadyGetNoConnections(t *testing.T) {
+	t.Parallel()
+	s := newSupervisor(&state.Plan{Dir: t.TempDir()}, nil, nil)
+	if port, err := s.ports.forward(t.Context(), egress.TCP, 80); port != 0 || !errors.Is(err, errNotReady) {
+		t.Errorf("%d, %v", port, err)
 	}
 }

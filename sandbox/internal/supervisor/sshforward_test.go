@@ -2,9 +2,12 @@ package supervisor
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -33,7 +36,10 @@ func forwardLines(t *testing.T, s *supervisor) (lines []string) {
 		var e audit.Event
 		must(t, json.Unmarshal(line, &e))
 		if e.Kind == audit.SSHForward {
-			lines = append(lines, e.Action+" "+e.Rule)
+			lines = append(lines, fmt.Sprintf("%s %s %d", e.Action, e.Rule, e.Port))
+			if (e.Action == "deny") != (e.Message != "") {
+				t.Errorf("%s says %q", lines[len(lines)-1], e.Message)
+			}
 		}
 	}
 	return lines
@@ -82,7 +88,7 @@ func TestI15_WaysBackNeedPolicyAndFloor(t *testing.T) {
 			} else if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), sshKeys[to].key) {
 				t.Errorf("%+v: %s: %v", c, to, err)
 			}
-			want = append(want, action+" ssh."+sshKeys[to].key)
+			want = append(want, action+" ssh."+sshKeys[to].key+" 7")
 		}
 		if _, _, err := s.ssh.admit(t.Context(), 0, 0); err == nil {
 			t.Error("what isn't known is allowed")
@@ -108,7 +114,7 @@ func TestI15_ReloadsEndWaysBack(t *testing.T) {
 	s.gateway, s.floor = w.Gateway, floor
 	agent, _, err := s.ssh.admit(t.Context(), agentclient.BackAgent, 0)
 	must(t, err)
-	reverse, _, err := s.ssh.admit(t.Context(), agentclient.BackReverse, 0)
+	reverse, _, err := s.ssh.admit(t.Context(), agentclient.BackReverse, 8)
 	must(t, err)
 	if err := w.Gateway.Reload(policies.Default()); err != nil {
 		t.Fatal(err)
@@ -120,7 +126,7 @@ func TestI15_ReloadsEndWaysBack(t *testing.T) {
 	if _, _, err := s.ssh.admit(t.Context(), agentclient.BackAgent, 0); err == nil {
 		t.Error("the policy of before is in force")
 	}
-	reverse, _, err = s.ssh.admit(t.Context(), agentclient.BackReverse, 0)
+	reverse, _, err = s.ssh.admit(t.Context(), agentclient.BackReverse, 8)
 	must(t, err)
 	must(t, w.Gateway.Reload(gatewaytest.Policy(t, allSSH)))
 	bad := gatewaytest.Policy(t, "")
@@ -132,8 +138,8 @@ func TestI15_ReloadsEndWaysBack(t *testing.T) {
 		t.Error("what is allowed was ended")
 	}
 	want := []string{
-		"allow ssh.agent_forwarding", "allow ssh.reverse_forwarding", "deny ssh.agent_forwarding", "deny ssh.reverse_forwarding",
-		"deny ssh.agent_forwarding", "allow ssh.reverse_forwarding",
+		"allow ssh.agent_forwarding 0", "allow ssh.reverse_forwarding 8", "deny ssh.agent_forwarding 0", "deny ssh.reverse_forwarding 8",
+		"deny ssh.agent_forwarding 0", "allow ssh.reverse_forwarding 8",
 	}
 	got := forwardLines(t, s)
 	if len(got) > 4 {
@@ -174,5 +180,31 @@ func TestI15_SSHServersAskThePolicy(t *testing.T) {
 	}
 	if got := forwardLines(t, s); len(got) != len(sshKeys) {
 		t.Errorf("the log has %q", got)
+	}
+}
+
+// TestListenersThatFailAreNotOpen: the guest of a sandbox whose policy allows all can't listen. What is not open is not judged
+// again.
+func TestListenersThatFailAreNotOpen(t *testing.T) {
+	t.Parallel()
+	s := callable(t, t.TempDir(), "web", "version = 1\n"+allSSH)
+	for to := range sshKeys {
+		if _, err := (sshGuest{s.supervisor}).Listen(t.Context(), agentclient.ListenOptions{Back: to}); err == nil || len(s.ssh.open) != 0 {
+			t.Errorf("%s: %v, %d are open", to, err, len(s.ssh.open))
+		}
+	}
+}
+
+// TestSSHEndsWithTheSandbox: a client of a sandbox that ends is told that it has ended, and not that all is well.
+func TestSSHEndsWithTheSandbox(t *testing.T) {
+	t.Parallel()
+	s := newSupervisor(&state.Plan{Spec: state.Spec{Name: "web"}, Dir: t.TempDir()}, nil, nil)
+	s.ctx, s.cancel = context.WithCancelCause(t.Context())
+	s.sshd.Dir = s.plan.Dir
+	near, far := net.Pipe()
+	defer func() { _ = near.Close() }()
+	s.cancel(errCallerGone)
+	if err := (sshGuest{s}).serve(far, nil); !errors.Is(err, agentclient.ErrClosed) {
+		t.Errorf("got %v", err)
 	}
 }

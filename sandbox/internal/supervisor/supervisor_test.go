@@ -41,6 +41,7 @@ type guestVM struct {
 	done      chan struct{}
 	over      sync.Once
 	shutdowns int
+	did       func(string) // is told what the guest does; nil: it has no files and runs nothing
 }
 
 func (*guestVM) Name() string                    { return "fake" }
@@ -83,6 +84,9 @@ func (g *guestVM) Handshake(_ context.Context, r *agentpb.HandshakeRequest) (*ag
 
 func (g *guestVM) Shutdown(context.Context, *agentpb.ShutdownRequest) (*agentpb.ShutdownResponse, error) {
 	g.shutdowns++
+	if g.did != nil {
+		g.did("shut down")
+	}
 	go g.gone() // after the reply, as a guest's power is
 	return &agentpb.ShutdownResponse{}, nil
 }
@@ -103,6 +107,9 @@ func superviseFake(t *testing.T, g *guestVM, p *state.Plan, change ...func(*supe
 	g.done = make(chan struct{})
 	srv := grpc.NewServer()
 	agentpb.RegisterAgentServer(srv, g)
+	if g.did != nil {
+		agentpb.RegisterFilesServer(srv, guestFiles{did: g.did})
+	}
 	go func() { _ = srv.Serve(handoff.Of(g.far)) }()
 	control, caller := net.Pipe()
 	r, w := io.Pipe()

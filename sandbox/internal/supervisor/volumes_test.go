@@ -88,3 +88,60 @@ func TestI11_GuestFiguresAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestMachinesThatDoNotStartFreeTheirVolumes: where another volume is in use, or the caches can't be read, no lock is left.
+func TestMachinesThatDoNotStartFreeTheirVolumes(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	for _, name := range []string{"free", "taken"} {
+		dir := state.VolumePath(home, name)
+		must(t, os.MkdirAll(dir, 0o700))
+		for _, file := range []string{state.LockFile, state.VolumeDisk} {
+			must(t, os.WriteFile(filepath.Join(dir, file), nil, 0o600))
+		}
+	}
+	plan := &state.Plan{Home: home}
+	plan.Volumes = []state.Volume{{Name: "free", Guest: "/f"}, {Name: "taken", Guest: "/t"}}
+	taken, err := state.LockVolume(home, "taken", false)
+	must(t, err)
+	if err := attachVolumes(plan, &vm.Spec{}); !errors.Is(err, state.ErrVolumeBusy) {
+		t.Errorf("a volume in use: %v", err)
+	}
+	must(t, taken.Close())
+	free := func(what string) {
+		t.Helper()
+		lock, err := state.LockVolume(home, "free", false)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		must(t, lock.Close())
+	}
+	free("another is in use")
+	var spec vm.Spec
+	must(t, attachVolumes(plan, &spec)) // the twin
+	if len(spec.Held) != 2 {
+		t.Errorf("%d locks are held", len(spec.Held))
+	}
+	plan.Caches = []string{"pip"}
+	must(t, os.WriteFile(state.CachesPath(home), nil, 0o600)) // no directory
+	s := newSupervisor(plan, nil, nil)
+	if err := s.attachCaches(&spec); err == nil {
+		t.Error("caches that can't be read are attached")
+	}
+	free("the caches can't be read")
+	must(t, os.Remove(state.CachesPath(home)))
+	must(t, s.attachCaches(&vm.Spec{}))
+
+	generation := state.CachesPath(home, state.NextGeneration(""))
+	must(t, os.MkdirAll(generation, 0o700))
+	must(t, os.WriteFile(filepath.Join(generation, state.LockFile), nil, 0o600))
+	spec = vm.Spec{}
+	if err := s.attachCaches(&spec); err != nil || len(spec.Held)+len(spec.Disks) > 0 {
+		t.Errorf("empty caches: %+v, %v", spec, err)
+	}
+	lock, err := state.LockGeneration(home, filepath.Base(generation))
+	if err != nil {
+		t.Fatalf("empty caches are in use: %v", err)
+	}
+	must(t, lock.Close())
+}
