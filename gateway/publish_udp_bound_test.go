@@ -3,6 +3,8 @@ package gateway
 import (
 	"net"
 	"net/netip"
+	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -150,3 +152,20 @@ type taking struct{ net.Conn }
 
 // Write implements net.Conn.
 func (taking) Write(b []byte) (int, error) { return len(b), nil }
+
+// TestBoundsOfPortsAreTheDocumentedOnes compares them with docs/ports.md.
+func TestBoundsOfPortsAreTheDocumentedOnes(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../docs/ports.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for promise, kept := range map[string]bool{
+		"Of UDP there are 512 clients at a time": maxInboundUDP == 512, "was silent for 10 seconds gives way to a new one": inboundEvict == 10*time.Second,
+		"after two minutes without a datagram its flow ends": inboundIdle == 2*time.Minute,
+	} {
+		if !kept || !strings.Contains(string(text), promise) {
+			t.Errorf("docs/ports.md and the gateway don't agree: %s", promise)
+		}
+	}
+}

@@ -4,6 +4,7 @@ package sandbox
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ func aRunning(t *testing.T, change func(*Config)) *Home {
 	}
 	must(t, Create(t.Context(), c))
 	startsAgain(t, h)
-	t.Cleanup(func() { _ = h.Stop(t.Context(), "web") })
+	t.Cleanup(func() { _ = h.Stop(context.Background(), "web") })
 	return h
 }
 
@@ -203,12 +204,6 @@ func TestVolumesAreOpenedAlone(t *testing.T) {
 // parallel: it forks.
 func TestI18_FilesWithParentsPlaceholdersAreNamed(t *testing.T) {
 	h := aRunning(t, nil)
-	sb, err := h.Connect(t.Context(), "web")
-	must(t, err)
-	if u, err := sb.Usage(t.Context()); err != nil || u.Name != "web" || u.Disk != 64<<20 || u.DiskUsed == 0 || u.Resident == 0 || u.Guest == nil {
-		t.Errorf("it uses %+v, %v", u, err)
-	}
-	must(t, sb.Close())
 	if paths, more, err := h.ParentFiles(t.Context(), "web"); len(paths) > 0 || more || err != nil {
 		t.Errorf("no clone: %q, %t, %v", paths, more, err)
 	}
@@ -224,5 +219,24 @@ func TestI18_FilesWithParentsPlaceholdersAreNamed(t *testing.T) {
 	paths, more, err := h.ParentFiles(t.Context(), "web")
 	if err != nil || !more || !slices.Equal(paths, []string{"/has/msb_first_placeholder", "/has/msb_second_placeholder"}) {
 		t.Errorf("a clone: %q, %t, %v", paths, more, err)
+	}
+}
+
+// TestRunningSandboxesTellAndTakeChanges: what is refused changes nothing. Not parallel: it forks.
+func TestRunningSandboxesTellAndTakeChanges(t *testing.T) {
+	h := aRunning(t, nil)
+	sb, err := h.Connect(t.Context(), "web")
+	must(t, err)
+	if u, err := sb.Usage(t.Context()); err != nil || u.Name != "web" || u.Disk != 64<<20 || u.DiskUsed == 0 || u.Resident == 0 || u.Guest == nil {
+		t.Errorf("it uses %+v, %v", u, err)
+	}
+	must(t, sb.Close())
+	bad, good := -1, 2
+	if err := h.Update(t.Context(), "web", Changes{CPUs: &bad, Labels: map[string]string{"a": "b"}}); !errors.Is(err, ErrConfig) {
+		t.Errorf("a change that can't be: %v", err)
+	}
+	must(t, h.Update(t.Context(), "web", Changes{CPUs: &good}))
+	if st, err := loadStored(h, "web"); err != nil || st.CPUs != good || len(st.Labels) > 0 {
+		t.Errorf("stored is %+v, %v", st, err)
 	}
 }

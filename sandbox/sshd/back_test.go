@@ -702,3 +702,83 @@ func TestI11_ConnectionsBackAreClosedUnlessTheClientTakesThem(t *testing.T) {
 		})
 	}
 }
+
+// TestDisplaysThatFailAreClosed has each step behind the listener of a display fail. The twin is a display.
+func TestDisplaysThatFailAreClosed(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		port   uint16
+		xauth  agentclient.ExitStatus
+		err    error
+		notice string
+		opens  bool
+	}{
+		"a display":               {port: 6010, opens: true},
+		"the first display":       {port: 6000, opens: true},
+		"a port that is none":     {port: 5999},
+		"no xauth":                {port: 6010, xauth: agentclient.ExitStatus{StartError: agentclient.NotFound}, notice: "needs xauth in the image"},
+		"an xauth that fails":     {port: 6010, xauth: agentclient.ExitStatus{Code: 1}, notice: "exit code 1"},
+		"an xauth that is killed": {port: 6010, xauth: agentclient.ExitStatus{Signal: 9}, notice: "xauth failed"},
+		"a guest that is gone":    {port: 6010, err: errors.New("gone"), notice: "gone"},
+	} {
+		l := &onceListener{newSlowListener(), make(chan net.Conn)}
+		g, asked := waits(), make(chan agentclient.ExecOptions, 1)
+		g.listen = func(context.Context, agentclient.ListenOptions) (Listener, error) {
+			return portListener{l, c.port}, nil
+		}
+		g.exec = func(_ context.Context, o agentclient.ExecOptions) (agentclient.ExitStatus, error) {
+			asked <- o
+			return c.xauth, c.err
+		}
+		s := serve(t, g)
+		notices := make(chan string, 1)
+		near, _ := connectNoticing(t, t.Context(), s.server, func(text string) { notices <- text })
+		conn, channels, requests, err := ssh.NewClientConn(near, "box", s.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		session := (&served{Client: ssh.NewClient(conn, channels, requests)}).session(t)
+		ok, err := session.SendRequest("x11-req", true, ssh.Marshal(x11{Protocol: "MIT-MAGIC-COOKIE-1", Cookie: "00ff"}))
+		if ok != c.opens || err != nil {
+			t.Errorf("%s: %t, %v", what, ok, err)
+		}
+		select {
+		case <-l.closed:
+			if c.opens {
+				t.Errorf("%s: its listener is closed", what)
+			}
+		default:
+			if !c.opens {
+				t.Errorf("%s: the guest listens on", what)
+			}
+		}
+		select {
+		case o := <-asked:
+			if o.User != "app" || o.Argv[0] != "xauth" || o.Timeout != 10*time.Second {
+				t.Errorf("%s: the guest runs %+v", what, o)
+			}
+		default:
+			if c.port >= 6000 {
+				t.Errorf("%s: nobody has the cookie", what)
+			}
+		}
+		select {
+		case got := <-notices:
+			if c.notice == "" || !strings.Contains(got, c.notice) {
+				t.Errorf("%s: the user is told %q", what, got)
+			}
+		default:
+			if c.notice != "" {
+				t.Errorf("%s: the user is not told %q", what, c.notice)
+			}
+		}
+	}
+}
+
+// portListener is a listener at another port.
+type portListener struct {
+	*onceListener
+	port uint16
+}
+
+func (l portListener) Where() (string, uint16) { return "", l.port }

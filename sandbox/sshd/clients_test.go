@@ -124,18 +124,19 @@ func TestI11_ClientsMustShowTheirKeyInTime(t *testing.T) {
 	s.works(t)
 }
 
-// TestWaitsAreTheDocumentedOnes compares them with docs/ssh.md: a test that waited for them would take minutes.
-func TestWaitsAreTheDocumentedOnes(t *testing.T) {
+// TestBoundsAreTheDocumentedOnes compares those with docs/ssh.md that no other test reaches.
+func TestBoundsAreTheDocumentedOnes(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/ssh.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for promise, wait := range map[string]bool{
-		"A client has a minute to show its key":                      greetingWait == time.Minute,
-		"the command gets SIGHUP and, five seconds later, is killed": hangupWait == 5*time.Second,
+	for promise, kept := range map[string]bool{
+		"A client has a minute to show its key":                         greetingWait == time.Minute,
+		"the command gets SIGHUP and, five seconds later, is killed":    hangupWait == 5*time.Second,
+		"has at most 16 ports of `-R`, and 32 connections back open at": maxReverse == 16 && maxBack == 32,
 	} {
-		if !wait || !strings.Contains(string(text), promise) {
+		if !kept || !strings.Contains(string(text), promise) {
 			t.Errorf("docs/ssh.md and the server don't agree: %s", promise)
 		}
 	}

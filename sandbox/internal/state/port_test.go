@@ -57,3 +57,31 @@ func TestI15_PortsForOthersNeedARule(t *testing.T) {
 		}
 	}
 }
+
+// TestI11_PortsAreBounded checks as many ports as docs/ports.md says, and one more; and ports that can't be together.
+func TestI11_PortsAreBounded(t *testing.T) {
+	t.Parallel()
+	ports := func(n int) (all []Port) {
+		for i := range n {
+			all = append(all, Port{Host: uint16(1000 + i), Guest: 80})
+		}
+		return all
+	}
+	at := netip.MustParseAddr("127.0.0.1")
+	for what, c := range map[string]struct {
+		ports []Port
+		noNet bool
+		good  bool
+	}{
+		"64": {ports(64), false, true}, "65": {ports(65), false, false}, "no network": {ports(1), true, false}, "none, and no network": {nil, true, true},
+		"no port of the guest": {[]Port{{Host: 1000}}, false, false},
+		"one twice":            {[]Port{{Host: 1000, Guest: 80}, {Host: 1000, Guest: 81}}, false, false},
+		"one at its address":   {[]Port{{Host: 1000, Guest: 80}, {Host: 1000, Guest: 81, Address: at}}, false, false},
+		"one of each protocol": {[]Port{{Host: 1000, Guest: 80}, {Host: 1000, Guest: 80, UDP: true}}, false, true},
+		"any, twice":           {[]Port{{Guest: 80}, {Guest: 81}}, false, true},
+	} {
+		if err := CheckPorts(c.ports, c.noNet, policies.Default(), nil); (err == nil) != c.good || err != nil && !errors.Is(err, ErrPort) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

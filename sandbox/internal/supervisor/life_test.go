@@ -356,6 +356,9 @@ func TestStopsAreAnnouncedAndEndJobs(t *testing.T) {
 	if _, err := s.jobs.StartJob(t.Context(), "server", agentclient.ExecOptions{Argv: []string{"serve"}}); err != nil {
 		t.Fatal(err)
 	}
+	if u := usageOf(t, s.supervisor); u.Jobs != 1 {
+		t.Errorf("%d jobs run", u.Jobs)
+	}
 	lookAt := func(at time.Duration) {
 		t.Helper()
 		clock.Store(int64(at))
@@ -436,4 +439,19 @@ func TestConnectionsToPortsAreUses(t *testing.T) {
 	must(t, c.Close())
 	s.cancel(errCallerGone)
 	must(t, <-s.ended)
+}
+
+// TestNoticesAreTheDocumentedOnes compares them with docs/lifetimes.md.
+func TestNoticesAreTheDocumentedOnes(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../docs/lifetimes.md")
+	must(t, err)
+	for promise, kept := range map[string]bool{
+		"30 seconds before (in a shorter time half of it)": stopNotice == 30*time.Second, "each job gets SIGTERM and up to 10 seconds": termWait == 10*time.Second,
+		"`/run/msb-stop`": state.StopNotice == "/run/msb-stop",
+	} {
+		if !kept || !strings.Contains(string(text), promise) {
+			t.Errorf("docs/lifetimes.md and the supervisor don't agree: %s", promise)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/dnsguard"
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/netstack"
@@ -51,6 +52,26 @@ func TestGatewayFiguresAreTakenOver(t *testing.T) {
 		}
 		if v.Type() == reflect.TypeFor[state.DNSUsage]() {
 			break
+		}
+	}
+}
+
+// TestGuestsSayNothingImpossible: what a guest says of its memory is held to what it has.
+func TestGuestsSayNothingImpossible(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		says agentclient.Stats
+		want state.GuestUsage
+	}{
+		{agentclient.Stats{MemoryTotalBytes: 100, MemoryAvailableBytes: 30, Processes: 4, OOMKills: 2}, state.GuestUsage{MemoryUsed: 70, Processes: 4, OOMKills: 2}},
+		{agentclient.Stats{MemoryTotalBytes: 100, MemoryAvailableBytes: 100}, state.GuestUsage{}},
+		{agentclient.Stats{MemoryTotalBytes: 100}, state.GuestUsage{MemoryUsed: 100}},
+		{agentclient.Stats{MemoryTotalBytes: 100, MemoryAvailableBytes: 101, OOMKills: -1}, state.GuestUsage{}},
+		{agentclient.Stats{MemoryTotalBytes: 100, MemoryAvailableBytes: -1}, state.GuestUsage{}},
+		{agentclient.Stats{MemoryTotalBytes: 1 << 40}, state.GuestUsage{MemoryUsed: 128}},
+	} {
+		if got := guestFigures(c.says, 128); *got != c.want {
+			t.Errorf("%+v: got %+v, want %+v", c.says, *got, c.want)
 		}
 	}
 }
