@@ -485,6 +485,9 @@ func TestEndedListenersAreForgotten(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		judged++
+		if o.Back == agentclient.BackAgent && o.User != "app" {
+			t.Errorf("the agent's socket is for %q", o.User)
+		}
 		if !allowed {
 			return nil, errors.New("the policy has nothing of it in [ssh]")
 		}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -118,6 +119,17 @@ func (s *served) another(t *testing.T) (*served, error) {
 	return &served{ssh.NewClient(conn, channels, requests), s.server, s.config, ended}, nil
 }
 
+// closing notes that it was closed: one that is forgotten is closed by the garbage collector.
+type closing struct {
+	net.Conn
+	closed atomic.Bool
+}
+
+func (c *closing) Close() error {
+	c.closed.Store(true)
+	return c.Conn.Close()
+}
+
 // connect opens a connection to a server, which has ended when the test does.
 func connect(t *testing.T, ctx context.Context, server *Server) (near net.Conn, ended chan error) {
 	t.Helper()
@@ -140,7 +152,15 @@ func connectNoticing(t *testing.T, ctx context.Context, server *Server, notice f
 		t.Fatal(err)
 	}
 	ended = make(chan error, 1)
-	go func() { ended <- server.Serve(ctx, far, notice); close(ended) }()
+	go func() {
+		conn := &closing{Conn: far}
+		err := server.Serve(ctx, conn, notice)
+		if !conn.closed.Load() {
+			t.Error("the client has gone, and its connection is open")
+		}
+		ended <- err
+		close(ended)
+	}()
 	t.Cleanup(func() { near.Close(); <-ended; server.holdsNothing(t) })
 	return near, ended
 }
