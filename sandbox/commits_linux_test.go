@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -183,18 +182,16 @@ func TestI18_CommittedCachesAreOfLaterStarts(t *testing.T) {
 func TestVolumesAreOpenedAlone(t *testing.T) {
 	h := newHome(t)
 	must(t, h.Volumes().Create("data", 64<<20))
-	for _, readOnly := range []bool{false, true} {
-		sb, err := h.Volumes().Open(t.Context(), "data", readOnly, StartOptions{})
-		must(t, err)
-		g := greetedIn(t, says(t, sb, "greeted"))
-		if g.Network || !slices.Equal(g.Volumes, []string{fmt.Sprint(VolumeRoot, " ", readOnly)}) || !strings.HasSuffix(g.Disks[len(g.Disks)-1], fmt.Sprint("/data/", state.VolumeDisk, " ", readOnly)) {
-			t.Errorf("%+v", g)
-		}
-		if v, err := h.Volumes().Inspect("data"); err != nil || !v.Busy {
-			t.Errorf("while it is open: %+v, %v", v, err)
-		}
-		must(t, sb.Close())
+	sb, err := h.Volumes().Open(t.Context(), "data", true, StartOptions{})
+	must(t, err)
+	g := greetedIn(t, says(t, sb, "greeted"))
+	if g.Network || !slices.Equal(g.Volumes, []string{VolumeRoot + " true"}) || !strings.HasSuffix(g.Disks[len(g.Disks)-1], "/data/"+state.VolumeDisk+" true") {
+		t.Errorf("%+v", g)
 	}
+	if v, err := h.Volumes().Inspect("data"); err != nil || !v.Busy {
+		t.Errorf("while it is open: %+v, %v", v, err)
+	}
+	must(t, sb.Close())
 	if _, err := h.Volumes().Open(t.Context(), "none", false, StartOptions{}); !errors.Is(err, ErrNoVolume) {
 		t.Errorf("one that isn't there: %v", err)
 	}
@@ -203,11 +200,11 @@ func TestVolumesAreOpenedAlone(t *testing.T) {
 // TestI18_FilesWithParentsPlaceholdersAreNamed asks a clone that runs, one that is stopped, and a sandbox that is no clone. Not
 // parallel: it forks.
 func TestI18_FilesWithParentsPlaceholdersAreNamed(t *testing.T) {
-	h := aRunning(t, nil)
+	h := newHome(t)
+	must(t, Create(t.Context(), operation{Home: h.Dir(), Root: t.TempDir(), Name: "web"}.config()))
 	if paths, more, err := h.ParentFiles(t.Context(), "web"); len(paths) > 0 || more || err != nil {
 		t.Errorf("no clone: %q, %t, %v", paths, more, err)
 	}
-	must(t, h.Stop(t.Context(), "web"))
 	st, err := loadStored(h, "web")
 	must(t, err)
 	st.ParentPlaceholders = map[string]string{"msb_second_placeholder": "B", "msb_first_placeholder": "A"}
@@ -215,16 +212,18 @@ func TestI18_FilesWithParentsPlaceholdersAreNamed(t *testing.T) {
 	if _, _, err := h.ParentFiles(t.Context(), "web"); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("one that is stopped: %v", err)
 	}
+	t.Cleanup(func() { _ = h.Stop(context.Background(), "web") })
 	startsAgain(t, h)
+	tellsAndTakesChanges(t, h)
 	paths, more, err := h.ParentFiles(t.Context(), "web")
 	if err != nil || !more || !slices.Equal(paths, []string{"/has/msb_first_placeholder", "/has/msb_second_placeholder"}) {
 		t.Errorf("a clone: %q, %t, %v", paths, more, err)
 	}
 }
 
-// TestRunningSandboxesTellAndTakeChanges: what is refused changes nothing. Not parallel: it forks.
-func TestRunningSandboxesTellAndTakeChanges(t *testing.T) {
-	h := aRunning(t, nil)
+// tellsAndTakesChanges asks a sandbox that runs for what it uses and changes it: what is refused changes nothing.
+func tellsAndTakesChanges(t *testing.T, h *Home) {
+	t.Helper()
 	sb, err := h.Connect(t.Context(), "web")
 	must(t, err)
 	if u, err := sb.Usage(t.Context()); err != nil || u.Name != "web" || u.Disk != 64<<20 || u.DiskUsed == 0 || u.Resident == 0 || u.Guest == nil {
