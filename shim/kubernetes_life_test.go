@@ -3,6 +3,8 @@
 package shim_test
 
 import (
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -275,6 +277,18 @@ func testSecrets(t *testing.T, c *cluster) {
 			t.Errorf("%s: the guest has\n%s%s", pod, r.out, r.err)
 		}
 	}
+	// In a core dump, and on the disk with all that the guest writes, is what the environment has, marks beside it.
+	const dump = "cd /tmp; ulimit -c unlimited; MARK=in-the-dump sleep 1000 & kill -ABRT $!; wait; cat core*; env > env; echo on-the-disk-of-NAME >> env; sync"
+	for pod, inside := range map[string]bool{"named": false, "plain": true} {
+		r := s.sh(pod, strings.ReplaceAll(dump, "NAME", pod))
+		if !strings.Contains(r.out, "MARK=in-the-dump") || strings.Contains(r.out, first) != inside {
+			t.Errorf("%s: a core dump of %d bytes has the value: %v; %s", pod, len(r.out), strings.Contains(r.out, first), r.err)
+		}
+		disk := diskWith(t, "on-the-disk-of-"+pod)
+		if has := exec.Command("grep", "-qF", first, disk).Run() == nil; has != inside {
+			t.Errorf("%s: the guest's disk has the value: %v", pod, has)
+		}
+	}
 	sent := func(value string) func() bool {
 		return func() bool {
 			return strings.Contains(s.sh("named", "ask https://echo.msb.internal/").out, hashOf("Bearer "+value))
@@ -286,4 +300,20 @@ func testSecrets(t *testing.T, c *cluster) {
 	if r := s.sh("named", look); strings.Contains(r.out, "value-of-the-secret") {
 		t.Errorf("the guest has\n%s", r.out)
 	}
+}
+
+// diskWith is the disk of the machine that wrote a text.
+func diskWith(t *testing.T, text string) string {
+	t.Helper()
+	disks, err := filepath.Glob(home + "/run/*/upper.ext4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, disk := range disks {
+		if exec.Command("grep", "-qF", text, disk).Run() == nil {
+			return disk
+		}
+	}
+	t.Fatalf("%s is on none of %q", text, disks)
+	return ""
 }

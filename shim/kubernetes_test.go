@@ -19,12 +19,15 @@ func TestKubernetes(t *testing.T) {
 		{"Containers", testContainers},
 		{"Volumes", testVolumes},
 		{"Refusals", testRefusals},
+		{"HostPaths", testHostPaths},
 		{"Secrets", testSecrets},
 		{"Egress", testEgress},
+		{"CoreDNS", testCoreDNS},
 		{"NetworkPolicy", testNetworkPolicy},
 		{"Restarts", testRestarts},
 		{"Ten", testTen},
 		{"Eviction", testEviction},
+		{"Install", testInstall},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, c) })
 	}
