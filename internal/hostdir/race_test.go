@@ -65,7 +65,8 @@ func (a *attacker) walkOn() ([]byte, bool) {
 	paths := [][]string{{"a", "note"}, {"a", "b", "note"}, {"swap"}, {"link"}, {"a", hiddenName}}
 	for i := range a.walks {
 		w := &a.walks[i]
-		op, node, body := w.step, w.node, []byte(nil)
+		op, node := w.step, w.node
+		var body []byte
 		switch w.step {
 		case opLookup:
 			if node == 0 {

@@ -41,7 +41,7 @@ func TestI14_SignalsReachTheRecordedProcess(t *testing.T) {
 // TestEndsOfEndedProcesses: one that nobody has waited for yet is nobody else's.
 func TestEndsOfEndedProcesses(t *testing.T) {
 	t.Parallel()
-	cmd := exec.Command("true") //nolint:noctx // it ends at once
+	cmd := exec.Command("true")
 	must(t, cmd.Start())
 	p := Identify(cmd.Process.Pid)
 	must(t, p.Gone(time.Minute))
