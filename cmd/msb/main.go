@@ -166,6 +166,11 @@ var otherWords = map[string]string{
 	"export":  "use msb cp NAME:/ - > FILE",
 	"network": "the only network is msb's gateway: --no-net, --allow and --policy of msb run say what it lets out",
 	"system":  "use msb prune, msb image prune or msb doctor",
+	"touch":   "use msb keep NAME",
+	"status":  "use msb ls, or msb inspect NAME",
+	"modify":  "use msb update NAME, or msb env set NAME KEY=VALUE",
+	"branch":  "use msb clone NAME NEW, which copies the disk and no processes",
+	"restore": "use msb clone SNAPSHOT NEW, or msb snapshot restore",
 	"learn":   "use msb review --learn FILE, or msb run --learn FILE",
 }
 

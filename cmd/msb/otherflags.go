@@ -65,18 +65,27 @@ var verbFlags = map[string]map[string]string{
 	"login": {"p": passwordSeen, "password": passwordSeen},
 	"run":   {"sig-proxy": "signals go to the command; leave it out", "ip": "each guest has a link of its own, with the same addresses; leave it out", "stop-signal": "msb stop has the guest end; msb kill -s SIGNAL sends the command one"},
 	"pull":  {"a": "name each image", "all-tags": "name each image", "platform": "guests have this machine's architecture; leave it out"},
+	"commit": {
+		"m": noNotes, "message": noNotes, "a": noNotes, "author": noNotes, "c": sameConfig, "change": sameConfig,
+		"p": noPause, "pause": noPause, "no-pause": noPause,
+	},
+	"top":   {"o": fixedColumns, "e": fixedColumns, "f": fixedColumns, "x": fixedColumns, "u": fixedColumns},
 	"prune": {"a": pruneAll, "all": pruneAll, "f": "it asks nothing; leave it out", "force": "it asks nothing; leave it out"},
 }
 
 const (
-	volumesStay = "volumes have names, and stay: msb volume rm NAME, or msb volume prune"
-	allListed   = "all sandboxes that have a name are listed, running or not; leave it out"
-	stopWait    = "the guest is given time to write its disk, and is ended then; leave it out"
-	stopSignal  = "msb kill -s SIGNAL NAME sends the command of msb run -d a signal"
-	startAttach = "msb attach NAME joins the command of msb run -d, msb shell NAME opens a shell"
-	sshFlag     = "flags of ssh itself go with ssh NAME.msb, once msb ssh-config > ~/.ssh/msb.conf is included"
-	wholeLog    = "the log is shown from its oldest line on; pipe it into tail, or --json into jq"
-	pruneAll    = "msb image rm IMAGE forgets an image by its name; leave it out"
+	volumesStay  = "volumes have names, and stay: msb volume rm NAME, or msb volume prune"
+	allListed    = "all sandboxes that have a name are listed, running or not; leave it out"
+	stopWait     = "the guest is given time to write its disk, and is ended then; leave it out"
+	stopSignal   = "msb kill -s SIGNAL NAME sends the command of msb run -d a signal"
+	startAttach  = "msb attach NAME joins the command of msb run -d, msb shell NAME opens a shell"
+	sshFlag      = "flags of ssh itself go with ssh NAME.msb, once msb ssh-config > ~/.ssh/msb.conf is included"
+	wholeLog     = "the log is shown from its oldest line on; pipe it into tail, or --json into jq"
+	noNotes      = "images of the cache have no message and no author; leave it out"
+	sameConfig   = "the image keeps the command, variables and user of the sandbox's own; msb run has flags for others"
+	noPause      = "the sandbox runs on, and its disk is held for a moment; leave it out"
+	fixedColumns = "every process is listed, with fixed columns; msb exec NAME ps shows others, if the image has it"
+	pruneAll     = "msb image rm IMAGE forgets an image by its name; leave it out"
 )
 
 const passwordSeen = "other users see a command line; use --password-stdin, as in: msb login --username USER --password-stdin SERVER < FILE"
