@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,7 +32,12 @@ func (p *pod) inMemory(m *sandbox.ContainerMount) error {
 	volume := filepath.Join(realPath(p.kubelet), emptyDirs, name)
 	var fs unix.Statfs_t
 	var of, at unix.Stat_t
-	if unix.Statfs(volume, &fs) != nil || fs.Type != unix.TMPFS_MAGIC || unix.Stat(volume, &of) != nil || unix.Stat(m.Source, &at) != nil || of.Dev != at.Dev {
+	if err := errors.Join(unix.Statfs(volume, &fs), unix.Stat(volume, &of), unix.Stat(m.Source, &at)); errors.Is(err, unix.ENOENT) {
+		return nil // which the directory server says better
+	} else if err != nil {
+		return err
+	}
+	if fs.Type != unix.TMPFS_MAGIC || of.Dev != at.Dev {
 		return nil
 	}
 	root, err := mountRootOf(volume)

@@ -188,7 +188,7 @@ func sameContent(file string, want source) (bool, error) {
 			return false, nil
 		}
 		for _, err := range []error{errA, errB} {
-			if err != nil && err != io.EOF && !errors.Is(err, io.ErrUnexpectedEOF) {
+			if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 				return false, err
 			}
 		}
