@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -112,6 +113,14 @@ func TestI15_ClientsNeedAnIngressRule(t *testing.T) {
 		ev := w.Audit.Wait(t, audit.PortFlow, 1)[0]
 		if (ev.Action == "allow") != c.ok || ev.Rule != c.rule || ev.Reason != c.reason || ev.Client.String() != c.client || ev.Port != 8080 {
 			t.Errorf("the audit log says %+v", ev)
+		}
+		var denied []gateway.DeniedCount
+		if !c.ok {
+			denied = []gateway.DeniedCount{{Kind: audit.PortFlow, Reason: c.reason, Count: 1}}
+		}
+		got := slices.DeleteFunc(w.Gateway.Stats().Denied, func(d gateway.DeniedCount) bool { return d.Kind != audit.PortFlow })
+		if !slices.Equal(got, denied) {
+			t.Errorf("%s: counted %+v, want %+v", c.client, got, denied)
 		}
 	}
 }

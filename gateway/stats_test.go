@@ -18,6 +18,9 @@ func TestDenialsCountByKindAndReason(t *testing.T) {
 		{Kind: audit.SecretViolation, Action: "deny", Reason: "secret_violation"}, // counted by its request
 		{Kind: audit.FlowOpen, Action: "allow", Reason: "rule"},
 		{Kind: audit.FlowOpen, Action: "allow", Reason: "no_rule", WouldDeny: true},
+		{Kind: audit.PortFlow, Action: "deny", Reason: "no_rule"},
+		{Kind: audit.PortFlow, Action: "allow", Reason: "rule"},
+		{Kind: audit.Limit, Action: "deny", Reason: "limit"},
 		{Kind: audit.FlowClose},
 		{Kind: audit.LinkDrop, Action: "deny"},
 	} {
@@ -25,7 +28,7 @@ func TestDenialsCountByKindAndReason(t *testing.T) {
 	}
 	var s Stats
 	c.read(&s)
-	want := []DeniedCount{{audit.DNSQuery, "no_rule", 1}, {audit.FlowOpen, "no_rule", 42}, {audit.HTTPRequest, "secret_violation", 1}}
+	want := []DeniedCount{{audit.DNSQuery, "no_rule", 1}, {audit.FlowOpen, "no_rule", 42}, {audit.HTTPRequest, "secret_violation", 1}, {audit.Limit, "limit", 1}, {audit.PortFlow, "no_rule", 1}}
 	if fmt.Sprint(s.Denied) != fmt.Sprint(want) || s.Opened != 2 || s.WouldDeny != 1 {
 		t.Errorf("%+v, want %+v", s, want)
 	}
