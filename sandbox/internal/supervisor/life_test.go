@@ -220,6 +220,48 @@ func TestLifetimesEndSandboxesInOrder(t *testing.T) {
 	}
 }
 
+// TestI13_RunningTimeIsSavedEachMinute: a supervisor that is killed writes nothing down at its end.
+func TestI13_RunningTimeIsSavedEachMinute(t *testing.T) {
+	t.Parallel()
+	p := newPlan(t, t.TempDir(), "web")
+	p.Lifetime = time.Hour
+	must(t, state.WriteJSON(p.Dir, state.StoredFile, state.Stored{Version: state.StoredVersion, Spec: state.Spec{Name: "web", Lifetime: time.Hour}}))
+	var clock atomic.Int64
+	looks := make(chan time.Time)
+	s, info := superviseFake(t, &guestVM{}, p, func(s *supervisor) {
+		s.now = func() time.Time { return after(time.Duration(clock.Load())) }
+		s.looks = func() (<-chan time.Time, func()) { return looks, func() {} }
+	})
+	if info == nil {
+		t.Fatal(<-s.ended)
+	}
+	const perMinute = int(time.Minute / livenessEvery)
+	for minute := range 3 {
+		clock.Store(int64(time.Duration(minute+1) * time.Minute))
+		for n := range perMinute {
+			select {
+			case looks <- time.Time{}:
+			case err := <-s.ended:
+				t.Fatalf("it ended: %v", err)
+			}
+			if st, err := state.ReadStored(p.Dir, "web"); err != nil || n < perMinute-1 && st.Ran > time.Duration(minute)*time.Minute {
+				t.Fatalf("%d looks in minute %d: %+v, %v", n, minute, st, err)
+			}
+		}
+		for end := time.Now().Add(time.Minute); ; { // until the last look is over
+			st, err := state.ReadStored(p.Dir, "web")
+			must(t, err)
+			if st.Ran == time.Duration(minute+1)*time.Minute {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("after %d minutes %s are written down", minute+1, st.Ran)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
 // TestUpdatesApplyAtOnceAndStay changes a sandbox that runs.
 func TestUpdatesApplyAtOnceAndStay(t *testing.T) {
 	t.Parallel()
