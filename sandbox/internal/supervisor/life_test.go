@@ -167,7 +167,7 @@ func TestIdleSandboxesStopAfterTheirTime(t *testing.T) {
 	lookAt := func(minutes, seconds int) (alive bool) {
 		t.Helper()
 		clock.Store(int64(time.Duration(minutes)*time.Minute + time.Duration(seconds)*time.Second))
-		for range 2 { // once the second is taken, the first is over
+		for range 3 { // once the third is taken, the second is over, which sees that nobody uses it since the first
 			select {
 			case looks <- time.Time{}:
 			case over = <-s.ended:
@@ -404,7 +404,7 @@ func TestStopsAreAnnouncedAndEndJobs(t *testing.T) {
 	lookAt := func(at time.Duration) {
 		t.Helper()
 		clock.Store(int64(at))
-		for range 2 { // once the second is taken, the first is over
+		for range 3 { // once the third is taken, the second is over, which sees that nobody uses it since the first
 			select {
 			case looks <- time.Time{}:
 			case err := <-s.ended:
