@@ -374,6 +374,9 @@ func (fakeSearch) Find(_ context.Context, r *agentpb.FindRequest) (*agentpb.Find
 	return f, nil
 }
 
+// endlessToken has a guest send archives that no disk has room for.
+const endlessToken = "endless"
+
 // fakeFiles are the guest's. An archive of its root has a file that tells how the machine was greeted, one of a cache a file
 // with the key's name. What is unpacked on a volume, and removed there, becomes tokens; all else is dropped.
 type fakeFiles struct {
@@ -383,14 +386,19 @@ type fakeFiles struct {
 
 func (f fakeFiles) Pack(r *agentpb.PackRequest, s agentpb.Files_PackServer) error {
 	files := map[string]string{cmp.Or(r.GetCache(), "file"): "data"}
+	f.machine.mu.Lock()
 	if r.GetRoot() {
-		f.machine.mu.Lock()
 		files = map[string]string{"greeted": f.machine.greeted.text(), "etc/machine-id": "the sandbox's own"}
-		f.machine.mu.Unlock()
 	}
+	endless := slices.Contains(f.machine.tokens, endlessToken)
+	f.machine.mu.Unlock()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	var err error
+	if endless {
+		err = w.WriteHeader(&tar.Header{Name: "all", Mode: 0o644, Size: 1 << 60, Typeflag: tar.TypeReg})
+		return errors.Join(err, s.Send(&agentpb.PackResponse{Data: b.Bytes()}), s.Send(&agentpb.PackResponse{Report: &agentpb.TreeReport{}}))
+	}
 	for name, text := range files {
 		if err == nil {
 			err = w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text)), Typeflag: tar.TypeReg})

@@ -128,16 +128,17 @@ func TestVolumesOfSandboxesStay(t *testing.T) {
 	}
 }
 
-// TestI13_HalfMadeVolumesAreSwept: what is foreign in the directory stays.
+// TestI13_HalfMadeVolumesAreSwept: what is foreign in the directory stays, and what another command is making just now.
 func TestI13_HalfMadeVolumesAreSwept(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	must(t, h.Volumes().Create("data", 16<<20))
 	all := filepath.Join(h.Dir(), state.VolumesDir)
 	old := time.Now().Add(-time.Hour)
-	for _, name := range []string{".0123456789ab", ".ba9876543210", "notes"} {
+	for _, name := range []string{".0123456789ab", ".ab0123456789", ".ba9876543210", "notes"} {
 		must(t, os.Mkdir(filepath.Join(all, name), 0o700))
 	}
+	must(t, os.WriteFile(filepath.Join(all, ".ab0123456789", state.VolumeDisk), nil, 0o600))
 	must(t, os.WriteFile(filepath.Join(all, ".0123456789ab", state.VolumeDisk), nil, 0o600))
 	must(t, os.WriteFile(filepath.Join(all, ".ba9876543210", "letter"), nil, 0o600))
 	for _, name := range []string{".0123456789ab", ".ba9876543210"} {
@@ -151,7 +152,7 @@ func TestI13_HalfMadeVolumesAreSwept(t *testing.T) {
 	for _, e := range entries {
 		left = append(left, e.Name())
 	}
-	if want := []string{".ba9876543210", "data", "notes"}; !slices.Equal(left, want) {
+	if want := []string{".ab0123456789", ".ba9876543210", "data", "notes"}; !slices.Equal(left, want) {
 		t.Errorf("%v are left, want %v", left, want)
 	}
 }
