@@ -75,6 +75,37 @@ func mustRead(t *testing.T, path string) []byte {
 	return b
 }
 
+// TestKnownHostsFollowTheHostKey makes another host key, as the error about a damaged one asks for, and damages the file that
+// the client knows the server by: without the server's key in it, no client would connect again.
+func TestKnownHostsFollowTheHostKey(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first, err := OpenKeys(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := mustRead(t, first.knownHostsFile)
+	if err := os.Remove(filepath.Join(dir, state.SSHHostKey)); err != nil {
+		t.Fatal(err)
+	}
+	for _, before := range []string{string(line), "* x\n", ""} {
+		if err := os.WriteFile(first.knownHostsFile, []byte(before), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		k, err := OpenKeys(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Equal(k.host.PublicKey().Marshal(), first.host.PublicKey().Marshal()) {
+			t.Fatal("the host key that was removed is used again")
+		}
+		_, _, known, _, _, err := ssh.ParseKnownHosts(mustRead(t, k.knownHostsFile))
+		if err != nil || !bytes.Equal(known.Marshal(), k.host.PublicKey().Marshal()) {
+			t.Errorf("after %q the client knows another key than the server's: %v", before, err)
+		}
+	}
+}
+
 // TestDamagedKeysAreNamed: a damaged key is an error with a remedy, and a link is not followed.
 func TestDamagedKeysAreNamed(t *testing.T) {
 	t.Parallel()
