@@ -145,3 +145,19 @@ func TestMachinesThatDoNotStartFreeTheirVolumes(t *testing.T) {
 	}
 	must(t, lock.Close())
 }
+
+// TestCachesBelongToTheUserOfTheSandbox: the guest is told the user of -u, and without one the image's.
+func TestCachesBelongToTheUserOfTheSandbox(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ flag, image, want string }{
+		{"1000", "web", "1000"}, {"0", "1000:1000", "0"}, {"1000", "", "1000"}, {"", "web", "web"}, {"", "", ""},
+	} {
+		plan := &state.Plan{}
+		plan.Caches, plan.DirectoryUser, plan.Image.User = []string{"pip"}, c.flag, c.image
+		var root agentclient.Root
+		must(t, newSupervisor(plan, nil, nil).addCaches(&root))
+		if root.CacheUser != c.want || len(root.Caches) != 1 {
+			t.Errorf("-u %q of an image with user %q: the guest is told %q, %+v", c.flag, c.image, root.CacheUser, root.Caches)
+		}
+	}
+}
