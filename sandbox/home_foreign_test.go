@@ -253,8 +253,8 @@ func listing(t *testing.T, root string) []string {
 	return slices.Sorted(maps.Keys(tree(t, root)))
 }
 
-// TestI13_RemovalKeepsForeignFiles: a file that the user put beside a sandbox's disk, and a link in the place of
-// a sandbox's directory.
+// TestI13_RemovalKeepsForeignFiles: a file that the user put beside a sandbox's or a volume's disk, and a link in the place of
+// a sandbox's directory. The disk stays too, under its name.
 func TestI13_RemovalKeepsForeignFiles(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -267,12 +267,28 @@ func TestI13_RemovalKeepsForeignFiles(t *testing.T) {
 	must(t, os.Remove(notes))
 	must(t, h.Remove(t.Context(), "web"))
 
+	must(t, h.Volumes().Create("data", 16<<20))
+	notes = state.VolumePath(h.dir, "data", "notes.txt")
+	file("x")(t, notes)
+	before := listing(t, h.dir)
+	if err := h.Volumes().Remove("data"); err == nil || !strings.Contains(err.Error(), "notes.txt") {
+		t.Errorf("a volume: %v; want the file named", err)
+	}
+	if _, err := h.Volumes().Inspect("data"); err != nil {
+		t.Errorf("the volume that stays has gone: %v", err)
+	}
+	if after := listing(t, h.dir); !slices.Equal(after, before) {
+		t.Errorf("a volume: %q, was %q", after, before)
+	}
+	must(t, os.Remove(notes))
+	must(t, h.Volumes().Remove("data"))
+
 	must(t, aNamed(t, h, "web"))
 	moved := filepath.Join(t.TempDir(), "moved")
 	must(t, os.Rename(namedPath(h, "web"), moved))
 	must(t, os.Symlink(moved, namedPath(h, "web")))
 	file("x")(t, filepath.Join(moved, state.InfoFile))
-	before := listing(t, moved)
+	before = listing(t, moved)
 	_, start := StartNamed(t.Context(), "web", StartOptions{Home: h.dir})
 	_, inspect := h.Inspect("web")
 	for what, err := range map[string]error{"rm": h.Remove(t.Context(), "web"), "stop": h.Stop(t.Context(), "web"), "inspect": inspect, "start": start} {
