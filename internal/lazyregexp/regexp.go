@@ -1,5 +1,3 @@
-// Package lazyregexp compiles regular expressions when they are first used: those of the whole program would take a third of
-// the start of msb, and a command needs few.
 package lazyregexp
 
 import (
@@ -13,7 +11,7 @@ type Regexp struct {
 	compiled func() *regexp.Regexp
 }
 
-// New returns the regular expression of that text. Its first use panics if it is none.
+// New returns the regular expression of that text. Its first use panics if it is invalid.
 func New(text string) *Regexp {
 	return &Regexp{text, sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })}
 }
