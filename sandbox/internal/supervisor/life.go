@@ -34,10 +34,11 @@ type life struct {
 	idleStop time.Duration
 	ran      time.Duration // of lifetime, until mark
 	mark     time.Time
-	unused   time.Time // since when nobody uses it; the zero value while it is used
-	end      *lifeEnd  // the one that is announced
-	noticed  bool      // the guest has a notice
-	paused   bool      // while the guest is
+	unused   time.Time            // since when nobody uses it; the zero value while it is used
+	end      *lifeEnd             // the one that is announced
+	told     map[string]time.Time // when the ends that are near come, by word, of those that were announced
+	noticed  bool                 // the guest has a notice
+	paused   bool                 // while the guest is
 }
 
 // lifeEnd is an end that is near enough to be announced.
@@ -78,7 +79,7 @@ func lifetimeOver(d time.Duration) error {
 func (l *life) change(now time.Time, spec *state.Spec, keep bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lifetime, l.idleStop, l.end = spec.Lifetime, spec.IdleStop, nil
+	l.lifetime, l.idleStop, l.end, l.told = spec.Lifetime, spec.IdleStop, nil, nil
 	if keep {
 		l.ran, l.mark, l.unused = 0, now, time.Time{}
 	}
@@ -91,7 +92,7 @@ func (l *life) setPaused(now time.Time, paused bool) {
 	if paused {
 		l.ran += now.Sub(l.mark)
 	}
-	l.mark, l.unused, l.end, l.paused = now, time.Time{}, nil, paused
+	l.mark, l.unused, l.end, l.told, l.paused = now, time.Time{}, nil, nil, paused
 }
 
 // ranBy is how much of its lifetime the sandbox has had.
@@ -135,6 +136,12 @@ func (l *life) look(now time.Time, busy bool) (end *lifeEnd, news bool) {
 	}
 	news = next != nil || l.noticed
 	l.end, l.noticed = next, next != nil
+	if next != nil {
+		if l.told == nil {
+			l.told = map[string]time.Time{}
+		}
+		l.told[next.word] = next.at
+	}
 	return next, news
 }
 
@@ -143,12 +150,14 @@ func (l *life) next(now time.Time) *lifeEnd {
 	var first *lifeEnd
 	consider := func(at time.Time, limit time.Duration, word string, why error) {
 		notice := min(stopNotice, limit/2)
-		if at.Sub(now) > notice {
+		if limit <= 0 || at.Sub(now) > notice {
+			delete(l.told, word)
 			return
 		}
+		told, known := l.told[word]
 		switch announced := now.Add(notice); {
-		case l.end != nil && l.end.word == word: // the time that was announced stands
-			at = l.end.at
+		case known: // the time that was announced stands, also when another end was nearer meanwhile
+			at = told
 		case at.Before(announced): // no end comes unannounced, such as that of a limit just set
 			at = announced
 		}
@@ -156,12 +165,12 @@ func (l *life) next(now time.Time) *lifeEnd {
 			first = &lifeEnd{at, word, why}
 		}
 	}
-	if l.lifetime > 0 {
-		consider(l.mark.Add(l.lifetime-l.ran), l.lifetime, "max-duration", lifetimeOver(l.lifetime))
+	consider(l.mark.Add(l.lifetime-l.ran), l.lifetime, "max-duration", lifetimeOver(l.lifetime))
+	since := l.unused
+	if since.IsZero() {
+		since = now
 	}
-	if l.idleStop > 0 && !l.unused.IsZero() {
-		consider(l.unused.Add(l.idleStop), l.idleStop, "idle-timeout", fmt.Errorf("%w for %s", state.ErrIdle, l.idleStop))
-	}
+	consider(since.Add(l.idleStop), l.idleStop, "idle-timeout", fmt.Errorf("%w for %s", state.ErrIdle, l.idleStop))
 	return first
 }
 

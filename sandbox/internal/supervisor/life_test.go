@@ -126,6 +126,18 @@ func TestTheFirstOfTwoEndsCounts(t *testing.T) {
 	looks(t, l, "used again: the other stays", 9*time.Minute+45*time.Second, true, 10*time.Minute+15*time.Second, true)
 }
 
+// TestUsesPutOffNoLifetime: a sandbox that is idle and used in turns ends when its lifetime's end was announced to come.
+func TestUsesPutOffNoLifetime(t *testing.T) {
+	t.Parallel()
+	l := newLife(10*time.Minute, 4*time.Second, 0)
+	looks(t, l, "the lifetime's end is near", 9*time.Minute+35*time.Second, true, 10*time.Minute+5*time.Second, true)
+	for at := 9*time.Minute + 36*time.Second; at < 10*time.Minute; at += 6 * time.Second {
+		looks(t, l, "unused", at, false, 10*time.Minute+5*time.Second, false)
+		looks(t, l, "idle is nearer", at+3*time.Second, false, at+5*time.Second, true)
+		looks(t, l, "used", at+4*time.Second, true, 10*time.Minute+5*time.Second, true)
+	}
+}
+
 // TestAnIdleSandboxEndsInOrder lets a sandbox with a name that nobody uses reach its time: its disk is written back, and
 // how it ended can be read.
 func TestAnIdleSandboxEndsInOrder(t *testing.T) {
