@@ -49,7 +49,7 @@ func (f *rawFile) Close() error {
 // read takes one of them, whatever its size.
 const portBufferBytes = 4096
 
-// maxPortBuffers bounds one call of readBuffers (UIO_MAXIOV is 1024).
+// maxPortBuffers bounds one readv(2) (UIO_MAXIOV is 1024).
 const maxPortBuffers = 64
 
 // portReader reads a console port: a message of one buffer with read(2), and the rest of a longer one with as many of the

@@ -434,7 +434,10 @@ func TestStopsAreAnnouncedAndEndJobs(t *testing.T) {
 	lookAt(119*time.Minute + 10*time.Second)
 	next("write " + state.StopNotice + ` "1970-01-01T01:59:40Z max-duration\n"`)
 	clock.Store(int64(119*time.Minute + 40*time.Second))
-	looks <- time.Time{}
+	select {
+	case looks <- time.Time{}:
+	case <-s.ctx.Done(): // by the look before, which read the clock only now
+	}
 	next("signal 15")
 	if err := <-s.ended; !errors.Is(err, state.ErrLifetime) {
 		t.Errorf("ended with %v", err)
