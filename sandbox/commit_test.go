@@ -37,6 +37,8 @@ func TestI18_CommitsShareNoIdentity(t *testing.T) {
 	secret := []string{
 		"etc/machine-id", "./etc/machine-id", "/etc/hostname", "etc//hosts", "a/../etc/resolv.conf", "var/lib/dbus/machine-id",
 		"etc/ssh/ssh_host_ed25519_key", "etc/ssh/ssh_host_rsa_key.pub", "etc/dropbear/dropbear_rsa_host_key", "var/lib/systemd/random-seed", "var/lib/seedrng/seed.credit", "run/msb-stop",
+		"var/lib/urandom/random-seed", "var/lib/misc/random-seed", "var/lib/random-seed", "var/lib/systemd/credential.secret",
+		"var/lib/NetworkManager/secret_key", "var/lib/dhcpcd/duid", "var/lib/dhcpcd/secret", "etc/dhcpcd.duid",
 	}
 	plain := []string{"etc/passwd", "etc/ssh/sshd_config", "etc/hosts.allow", "home/me/etc/hosts", "run/lock", "root/machine-id"}
 	var b bytes.Buffer

@@ -47,6 +47,7 @@ var faultCalls = map[int32]struct {
 	unix.SYS_FCHMOD:          {"fchmod", 0, -1, false},
 	unix.SYS_FLOCK:           {"flock", 0, -1, false},
 	unix.SYS_FSYNC:           {"fsync", 0, -1, false},
+	unix.SYS_SYNCFS:          {"syncfs", 0, -1, false},
 }
 
 // fakeVMMArg is the first argument of the process that stands for a VMM.
@@ -61,6 +62,10 @@ const (
 	diskFull       = "a disk that is full from there on"
 	diskReadOnly   = "a disk that is read-only from there on"
 )
+
+// otherFileSystem is where processes keep what is temporary, as most machines' /tmp: in the home's own file system, renameio
+// would write there what it then renames, and no fault would reach it.
+const otherFileSystem = "/dev/shm"
 
 // trap makes this process, and those that it starts, ask whoever has the filter's listener before each of faultCalls.
 func trap() error {
@@ -223,7 +228,7 @@ func (f *faults) decide(n *notification) unix.Errno {
 	switch {
 	case f.kind == diskFull && call.grows && (n.nr != unix.SYS_OPENAT || n.args[2]&unix.O_CREAT != 0 && !isThere(where)):
 		return unix.ENOSPC
-	case f.kind == diskReadOnly && n.nr != unix.SYS_FLOCK && n.nr != unix.SYS_FSYNC:
+	case f.kind == diskReadOnly && n.nr != unix.SYS_FLOCK && n.nr != unix.SYS_FSYNC && n.nr != unix.SYS_SYNCFS:
 		return unix.EROFS
 	case !first || f.kind == diskFull || f.kind == diskReadOnly:
 	case f.kind == killSelf:
@@ -334,7 +339,7 @@ func (f *faults) do(t *testing.T, o operation) (done bool, why string) {
 	self, err := os.Executable()
 	must(t, err)
 	cmd := exec.CommandContext(t.Context(), self)
-	cmd.Env = append(os.Environ(), callerEnv+"="+string(text))
+	cmd.Env = append(os.Environ(), callerEnv+"="+string(text), "TMPDIR="+otherFileSystem)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	cmd.WaitDelay = time.Second // its children may have its pipes

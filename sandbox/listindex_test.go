@@ -64,6 +64,13 @@ func TestIndexedListsEqualFreshOnes(t *testing.T) {
 			}
 		}
 	}
+	jobs := filepath.Join(namedPath(home, "n00006"), state.JobsDir)
+	if err := os.Mkdir(jobs, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&state.StoredJob{JobStatus: state.JobStatus{Name: MainJob, Restarts: 2}}).Create(jobs); err != nil {
+		t.Fatal(err)
+	}
 	settle(t, home)
 	same("first")
 	if _, err := home.List(); err != nil {
@@ -114,6 +121,13 @@ func TestIndexedListsEqualFreshOnes(t *testing.T) {
 		t.Fatal(err)
 	}
 	same("one in another's place")
+	if got, err := home.Inspect("n00006"); err != nil || got.RestartCount != 2 {
+		t.Errorf("its command was restarted twice: %+v, %v", got, err)
+	}
+	if err := state.RemoveJob(jobs, MainJob); err != nil {
+		t.Fatal(err)
+	}
+	same("a job removed")
 	control, err := state.ListenControl(namedPath(home, "n00005"))
 	if err != nil {
 		t.Fatal(err)

@@ -81,6 +81,11 @@ func TestSnapshotsAreRestored(t *testing.T) {
 	if next, err := h.Snapshots().Create(t.Context(), "web", SnapshotOptions{}); err != nil || next.Name != "web-8" {
 		t.Errorf("behind web-7: %+v, %v", next, err)
 	}
+	_, err = h.Snapshots().Create(t.Context(), "web", SnapshotOptions{Name: "web-10"}) // before web-2 in the alphabet
+	must(t, err)
+	if next, err := h.Snapshots().Create(t.Context(), "web", SnapshotOptions{}); err != nil || next.Name != "web-11" {
+		t.Errorf("behind web-10: %+v, %v", next, err)
+	}
 	// Other names, and another sandbox of the name.
 	must(t, h.Rename(t.Context(), "web", "shop"))
 	if err := h.Snapshots().Restore(t.Context(), "web-2", ""); !errors.Is(err, ErrNoSandbox) || !strings.Contains(err.Error(), "msb clone web-2 NEWNAME") {
@@ -205,15 +210,18 @@ func TestClonesHaveTheDisk(t *testing.T) {
 		t.Errorf("into a clone: %v", err)
 	}
 	// A snapshot of a clone that has not been started yet brings the same disk back, which is another sandbox's.
-	_, err = h.Snapshots().Create(t.Context(), "two", SnapshotOptions{Name: "unborn"})
-	must(t, err)
 	st, err := loadStored(h, "two")
+	must(t, err)
+	const theirs = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
+	st.ForgetCA = theirs
+	must(t, state.WriteJSON(namedPath(h, "two"), state.StoredFile, st))
+	_, err = h.Snapshots().Create(t.Context(), "two", SnapshotOptions{Name: "unborn"})
 	must(t, err)
 	st.NewIdentity, st.ForgetCA = false, "" // as its first start does
 	must(t, state.WriteJSON(namedPath(h, "two"), state.StoredFile, st))
 	must(t, h.Snapshots().Restore(t.Context(), "unborn", ""))
-	if st, err := loadStored(h, "two"); err != nil || !st.NewIdentity {
-		t.Errorf("restored to before its first start it keeps another's identity: %+v, %v", st, err)
+	if st, err := loadStored(h, "two"); err != nil || !st.NewIdentity || st.ForgetCA != theirs {
+		t.Errorf("restored to before its first start it keeps another's identity, or trusts its authority: %+v, %v", st, err)
 	}
 	needed, err := h.NeededImages()
 	if err != nil || len(needed) != 5 { // three sandboxes, two snapshots

@@ -85,6 +85,36 @@ func TestI13_VolumesHaveOneWriter(t *testing.T) {
 	must(t, lock.Close())
 }
 
+// TestVolumesHaveTheirPlaces asks the check itself, since callers of the command line clean paths before.
+func TestVolumesHaveTheirPlaces(t *testing.T) {
+	t.Parallel()
+	at := func(places ...string) error {
+		var c Config
+		for i, guest := range places {
+			c.Volumes = append(c.Volumes, Volume{Name: string(rune('a' + i)), Guest: guest})
+		}
+		return c.checkVolumes()
+	}
+	for _, guest := range []string{"", "data", "./data", "/data/", "/data/../proc", "/data/.", "//data", "/a//b", "/", "/proc", "/proc/x", "/sys", "/dev/shm"} {
+		if err := at(guest); !errors.Is(err, ErrVolume) || !strings.Contains(err.Error(), "/data") {
+			t.Errorf("at %q: %v", guest, err)
+		}
+	}
+	if err := at("/data", "/data"); !errors.Is(err, ErrVolume) {
+		t.Errorf("two at one place: %v", err)
+	}
+	if err := at("/data", "/data/b", "/srv/proc"); err != nil {
+		t.Error(err)
+	}
+	four := []string{"/a", "/b", "/c", "/d"}
+	if err := at(four[:MaxVolumes]...); err != nil {
+		t.Errorf("%d volumes: %v", MaxVolumes, err)
+	}
+	if err := at(four[:MaxVolumes+1]...); !errors.Is(err, ErrVolume) {
+		t.Errorf("%d volumes: %v", MaxVolumes+1, err)
+	}
+}
+
 func TestVolumesOfSandboxesStay(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)

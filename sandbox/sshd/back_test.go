@@ -395,6 +395,60 @@ func TestAgentSocketsAreTheSessions(t *testing.T) {
 	}
 }
 
+// TestAgentSocketsOutliveTheirFirstSession: sessions of one client share the socket, and the end of the one that asked first
+// takes it from none of the others.
+func TestAgentSocketsOutliveTheirFirstSession(t *testing.T) {
+	t.Parallel()
+	g := localGuest(t, agentclient.BackAgent)
+	listen, opened := g.listen, make(chan *localListener, 2)
+	g.listen = func(ctx context.Context, o agentclient.ListenOptions) (Listener, error) {
+		l, err := listen(ctx, o)
+		if err == nil {
+			opened <- l.(*localListener)
+		}
+		return l, err
+	}
+	s := serve(t, g)
+	asked := s.HandleChannelOpen("auth-agent@openssh.com")
+	first, second := s.session(t), s.session(t)
+	for _, session := range []*ssh.Session{first, second} {
+		if ok, err := session.SendRequest("auth-agent-req@openssh.com", true, nil); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+	}
+	first.Close()
+	for deadline := time.Now().Add(20 * time.Second); s.server.channels.Load() != 1; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the first session has not ended")
+		}
+	}
+	conn, err := net.Dial("unix", (<-opened).path)
+	if err != nil {
+		t.Fatalf("the first session's end took the agent's socket from the second: %v", err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		c := <-asked
+		if c == nil {
+			return // the client has gone
+		}
+		channel, requests, err := c.Accept()
+		if err == nil {
+			go ssh.DiscardRequests(requests)
+			_, _ = channel.Write([]byte("x"))
+		}
+	}()
+	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
+		t.Errorf("the client's agent can't be asked: %v", err)
+	}
+	if len(opened) > 0 {
+		t.Error("the second session has a socket of its own")
+	}
+}
+
 // TestI11_ListenersEndWithTheirClient: nothing of what leads back is left when the client goes, and what a program of the
 // guest has open ends with it.
 func TestI11_ListenersEndWithTheirClient(t *testing.T) {

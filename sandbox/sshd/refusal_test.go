@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -185,6 +186,57 @@ func TestForwardingTriesBothLoopbacks(t *testing.T) {
 	var refused *ssh.OpenChannelError
 	if _, _, err := s.OpenChannel("direct-tcpip", ssh.Marshal(direct{Host: "localhost", Port: 81})); !errors.As(err, &refused) || refused.Reason != ssh.ConnectionFailed || refused.Message != "refused at 127.0.0.1:81" {
 		t.Errorf("got %v", err)
+	}
+}
+
+// endingConn is a server of the guest's that has ended its direction and reads on.
+type endingConn struct {
+	net.Conn
+	how  error
+	sent chan string
+}
+
+func (c *endingConn) Read([]byte) (int, error) { return 0, c.how }
+func (c *endingConn) CloseWrite() error        { return nil }
+func (c *endingConn) Write(b []byte) (int, error) {
+	c.sent <- string(b)
+	return len(b), nil
+}
+
+// TestResetsEndTheChannel: SSH has no reset, so that a server's ends the channel, where an orderly end (the twin) leaves the
+// client's direction open.
+func TestResetsEndTheChannel(t *testing.T) {
+	t.Parallel()
+	for _, how := range []error{io.EOF, syscall.ECONNRESET} {
+		g := waits()
+		conn := &endingConn{how: how, sent: make(chan string, 1)}
+		g.connect = func(context.Context, netip.AddrPort) (Conn, error) {
+			near, far := net.Pipe()
+			t.Cleanup(func() { near.Close(); far.Close() })
+			conn.Conn = near
+			return conn, nil
+		}
+		channel, requests, err := serve(t, g).OpenChannel("direct-tcpip", ssh.Marshal(direct{Host: "localhost", Port: 80}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := channel.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+			t.Errorf("%v: %d bytes, %v", how, n, err)
+		}
+		if errors.Is(how, io.EOF) {
+			if _, err := channel.Write([]byte("x")); err != nil || <-conn.sent != "x" {
+				t.Errorf("the client's direction has ended too: %v", err)
+			}
+			continue
+		}
+		select {
+		case _, open := <-requests:
+			if open {
+				t.Error("a request came")
+			}
+		case <-time.After(20 * time.Second):
+			t.Error("a reset looks like an orderly end")
+		}
 	}
 }
 

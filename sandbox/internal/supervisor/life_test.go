@@ -77,6 +77,7 @@ func TestLifetimesAreRunningTime(t *testing.T) {
 	looks(t, l, "the notice", 40*time.Minute-20*time.Second, true, 40*time.Minute+10*time.Second, true)
 	l.change(after(40*time.Minute), &state.Spec{Lifetime: time.Hour}, true)
 	looks(t, l, "kept", 40*time.Minute, true, 0, true)
+	looks(t, l, "when the old time would be over", 80*time.Minute, true, 0, false)
 	looks(t, l, "the new time", 99*time.Minute+30*time.Second, true, 100*time.Minute, true)
 	l.change(after(99*time.Minute+40*time.Second), &state.Spec{Lifetime: 2 * time.Hour}, false)
 	looks(t, l, "a longer one", 99*time.Minute+40*time.Second, true, 0, true)
@@ -124,6 +125,10 @@ func TestTheFirstOfTwoEndsCounts(t *testing.T) {
 	looks(t, l, "the first is near", 9*time.Minute+20*time.Second, false, 9*time.Minute+50*time.Second, true)
 	looks(t, l, "both are", 9*time.Minute+40*time.Second, false, 9*time.Minute+50*time.Second, false)
 	looks(t, l, "used again: the other stays", 9*time.Minute+45*time.Second, true, 10*time.Minute+15*time.Second, true)
+	other := newLife(10*time.Minute, 10*time.Minute+10*time.Second, 0)
+	looks(t, other, "unused", 0, false, 0, false)
+	looks(t, other, "the lifetime's end is near", 9*time.Minute+30*time.Second, false, 10*time.Minute, true)
+	looks(t, other, "the idle timeout is too, and comes later", 9*time.Minute+45*time.Second, false, 10*time.Minute, false)
 }
 
 // TestUsesPutOffNoLifetime: a sandbox that is idle and used in turns ends when its lifetime's end was announced to come.
@@ -274,6 +279,37 @@ func TestI13_RunningTimeIsSavedEachMinute(t *testing.T) {
 	}
 }
 
+// TestI13_StateThatCannotBeWrittenIsAnError, and a sandbox without a lifetime has no running time to write each minute.
+func TestI13_StateThatCannotBeWrittenIsAnError(t *testing.T) {
+	t.Parallel()
+	p := newPlan(t, t.TempDir(), "web")
+	s, info := superviseFake(t, &guestVM{}, p)
+	if info == nil {
+		t.Fatal(<-s.ended)
+	}
+	stored := filepath.Join(p.Dir, state.StoredFile)
+	before, err := os.Stat(stored)
+	must(t, err)
+	must(t, s.named.saveRan())
+	if now, err := os.Stat(stored); err != nil || !os.SameFile(before, now) {
+		t.Errorf("a running time that nothing bounds is written down: %v", err)
+	}
+	text, err := os.ReadFile(stored)
+	must(t, err)
+	err = s.named.changeStored(func(*state.Stored) bool {
+		must(t, os.Remove(stored))
+		must(t, os.MkdirAll(filepath.Join(stored, "x"), 0o700)) // no file takes its place
+		return true
+	})
+	if err == nil {
+		t.Error("a change that was not written is believed made")
+	}
+	must(t, os.RemoveAll(stored))
+	must(t, os.WriteFile(stored, text, 0o600))
+	s.cancel(errCallerGone)
+	must(t, <-s.ended)
+}
+
 // TestUpdatesApplyAtOnceAndStay changes a sandbox that runs.
 func TestUpdatesApplyAtOnceAndStay(t *testing.T) {
 	t.Parallel()
@@ -282,6 +318,14 @@ func TestUpdatesApplyAtOnceAndStay(t *testing.T) {
 	if info == nil {
 		t.Fatal(<-s.ended)
 	}
+	ran := func() time.Duration {
+		s.life.mu.Lock()
+		defer s.life.mu.Unlock()
+		return s.life.ran
+	}
+	s.life.mu.Lock()
+	s.life.ran = time.Minute
+	s.life.mu.Unlock()
 	hour, cpus := time.Hour, 3
 	text, err := json.Marshal(state.Changes{Lifetime: &hour, CPUs: &cpus, Restart: &state.Restart{When: state.RestartAlways}, Labels: map[string]string{"a": "b"}})
 	must(t, err)
@@ -290,6 +334,14 @@ func TestUpdatesApplyAtOnceAndStay(t *testing.T) {
 	must(t, err)
 	if st.Lifetime != hour || st.CPUs != 3 || st.Restart.When != state.RestartAlways || st.Labels["a"] != "b" || s.jobs.Restart.When != state.RestartAlways || s.life.lifetime != hour {
 		t.Errorf("%+v", st)
+	}
+	if got := ran(); got != time.Minute {
+		t.Errorf("a change of something else starts its time again: it has had %s", got)
+	}
+	text, err = json.Marshal(state.Changes{Keep: true})
+	must(t, err)
+	if err := s.Update(text); err != nil || ran() != 0 {
+		t.Errorf("kept, it has had %s: %v", ran(), err)
 	}
 	for _, request := range []state.Changes{{Ask: &state.Request{}}, {Answer: &state.RequestAnswer{}}} {
 		text, err := json.Marshal(request)
@@ -461,41 +513,45 @@ func TestStopsAreAnnouncedAndEndJobs(t *testing.T) {
 // TestConnectionsToPortsAreUses: a client of a published port keeps a sandbox from being idle.
 func TestConnectionsToPortsAreUses(t *testing.T) {
 	t.Parallel()
-	p := newPlan(t, t.TempDir(), "web")
-	p.NoNet = false
-	s, info := superviseFake(t, &guestVM{}, p, func(s *supervisor) {
-		s.looks = func() (<-chan time.Time, func()) { return nil, func() {} } // they are the test's
-	})
-	if info == nil {
-		t.Fatal(<-s.ended)
-	}
-	text, err := s.ports.AddPort("80")
-	must(t, err)
-	port, err := state.ParsePort(text)
-	must(t, err)
-	idle := func(from time.Duration) bool {
-		s.life.change(after(from), &state.Spec{IdleStop: time.Minute}, true)
-		for _, more := range []time.Duration{0, 50 * time.Second} {
-			s.lookAtLife(after(from + more))
+	for proto, asked := range map[string]string{"tcp": "80", "udp": "80/udp"} {
+		p := newPlan(t, t.TempDir(), "web")
+		p.NoNet = false
+		s, info := superviseFake(t, &guestVM{}, p, func(s *supervisor) {
+			s.looks = func() (<-chan time.Time, func()) { return nil, func() {} } // they are the test's
+		})
+		if info == nil {
+			t.Fatal(<-s.ended)
 		}
-		return s.life.announced()
-	}
-	if !idle(0) { // the twin
-		t.Error("nobody is there, and it is used")
-	}
-	c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port.Host)) // the guest answers nothing
-	must(t, err)
-	for end := time.Now().Add(20 * time.Second); !s.gateway.Used(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the gateway knows of no client")
+		text, err := s.ports.AddPort(asked)
+		must(t, err)
+		port, err := state.ParsePort(text)
+		must(t, err)
+		idle := func(from time.Duration) bool {
+			s.life.change(after(from), &state.Spec{IdleStop: time.Minute}, true)
+			for _, more := range []time.Duration{0, 50 * time.Second} {
+				s.lookAtLife(after(from + more))
+			}
+			return s.life.announced()
 		}
+		if !idle(0) { // the twin
+			t.Errorf("%s: nobody is there, and it is used", proto)
+		}
+		c, err := net.Dial(proto, fmt.Sprintf("127.0.0.1:%d", port.Host)) // the guest answers nothing
+		must(t, err)
+		_, err = c.Write([]byte("x"))
+		must(t, err)
+		for end := time.Now().Add(20 * time.Second); !s.gateway.Used(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: the gateway knows of no client", proto)
+			}
+		}
+		if idle(time.Hour) {
+			t.Errorf("%s: it is idle, with a client of its port", proto)
+		}
+		must(t, c.Close())
+		s.cancel(errCallerGone)
+		must(t, <-s.ended)
 	}
-	if idle(time.Hour) {
-		t.Error("it is idle, with a client of its port")
-	}
-	must(t, c.Close())
-	s.cancel(errCallerGone)
-	must(t, <-s.ended)
 }
 
 // TestNoticesAreTheDocumentedOnes compares them with docs/lifetimes.md.

@@ -55,6 +55,42 @@ func TestAskedAddressesAreNotLeftOut(t *testing.T) {
 	}
 }
 
+// TestIPv6PortsAreIPv6Alone: a port at [::] leaves IPv4's addresses to others.
+func TestIPv6PortsAreIPv6Alone(t *testing.T) {
+	t.Parallel()
+	var lc net.ListenConfig
+	try := func(udp bool) error {
+		open, err := listenAt(t.Context(), t.TempDir(), state.Port{Address: netip.IPv6Unspecified(), Guest: 80, UDP: udp})
+		if errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.EADDRNOTAVAIL) {
+			t.Skip("no IPv6:", err)
+		}
+		must(t, err)
+		defer open.close()
+		at := fmt.Sprintf("0.0.0.0:%d", open.Host)
+		if udp {
+			c, err := lc.ListenPacket(t.Context(), "udp4", at)
+			if err != nil {
+				return err
+			}
+			return c.Close()
+		}
+		l, err := lc.Listen(t.Context(), "tcp4", at)
+		if err != nil {
+			return err
+		}
+		return l.Close()
+	}
+	for _, udp := range []bool{false, true} {
+		err := try(udp)
+		for n := 0; n < 5 && err != nil; n++ { // another program may have the port
+			err = try(udp)
+		}
+		if err != nil {
+			t.Errorf("udp %t: %v", udp, err)
+		}
+	}
+}
+
 // TestTakenUDPPortsNameTheirOwner, and a TCP port of the same number is another one.
 func TestTakenUDPPortsNameTheirOwner(t *testing.T) {
 	t.Parallel()

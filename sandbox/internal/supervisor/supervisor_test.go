@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -41,6 +42,7 @@ type guestVM struct {
 	done      chan struct{}
 	over      sync.Once
 	shutdowns int
+	paused    atomic.Bool  // its machine is
 	did       func(string) // is told what the guest does; nil: it has no files and runs nothing
 }
 
@@ -53,8 +55,8 @@ func (g *guestVM) ConsoleTail(n int) string      { return g.last[max(0, len(g.la
 func (*guestVM) Confinement() []string           { return []string{"nothing"} }
 func (*guestVM) Restored() bool                  { return false }
 func (g *guestVM) Done() <-chan struct{}         { return g.done }
-func (g *guestVM) Pause() error                  { return nil }
-func (g *guestVM) Resume() error                 { return nil }
+func (g *guestVM) Pause() error                  { g.paused.Store(true); return nil }
+func (g *guestVM) Resume() error                 { g.paused.Store(false); return nil }
 func (g *guestVM) Kill() error                   { g.gone(); return nil }
 func (g *guestVM) gone()                         { g.over.Do(func() { close(g.done); _ = g.far.Close() }) }
 func (g *guestVM) Start(_ context.Context, spec vm.Spec) (vm.Machine, error) {

@@ -74,8 +74,22 @@ func TestI12_UnwrittenPortsAreNotPublished(t *testing.T) {
 		t.Errorf("%q, %v: %d are stored", text, err, stored())
 	}
 	must(t, os.RemoveAll(record))
-	text, err := s.ports.AddPort("81")
+	// The record is written, and the state isn't.
+	file := filepath.Join(plan.Dir, state.StoredFile)
+	before, err := os.ReadFile(file)
+	must(t, err)
+	must(t, os.Remove(file))
+	must(t, os.MkdirAll(filepath.Join(file, "x"), 0o700))
+	text, err := s.ports.AddPort("80")
 	var r state.RunRecord
+	must(t, state.ReadJSON(plan.Dir, state.InfoFile, &r))
+	if err == nil || r.Info == nil || len(r.Info.Ports) != 0 || len(s.ports.open) != 0 {
+		t.Errorf("%q, %v: %+v is told", text, err, r.Info)
+	}
+	must(t, os.RemoveAll(file))
+	must(t, os.WriteFile(file, before, 0o600))
+	text, err = s.ports.AddPort("81")
+	r = state.RunRecord{}
 	must(t, errors.Join(err, state.ReadJSON(plan.Dir, state.InfoFile, &r)))
 	if stored() != 1 || len(r.Info.Ports) != 1 || r.Info.Ports[0].Guest != 81 {
 		t.Errorf("%q: %d are stored, and %v are told", text, stored(), r.Info.Ports)
@@ -94,7 +108,8 @@ func TestI12_UnwrittenPortsAreNotPublished(t *testing.T) {
 func TestI12_UnwrittenPausesChangeNothing(t *testing.T) {
 	t.Parallel()
 	plan := newPlan(t, t.TempDir(), "box")
-	s, info := superviseFake(t, &guestVM{}, plan)
+	guest := new(guestVM)
+	s, info := superviseFake(t, guest, plan)
 	if info == nil {
 		t.Fatal(<-s.ended)
 	}
@@ -108,15 +123,15 @@ func TestI12_UnwrittenPausesChangeNothing(t *testing.T) {
 	for _, to := range []bool{true, false} {
 		must(t, os.Remove(record))
 		must(t, os.MkdirAll(filepath.Join(record, "x"), 0o700))
-		if err := p.set(to); err == nil || p.on.Load() == to || stands() == to {
-			t.Errorf("to %t, unwritten: %v; paused %t, its time stands %t", to, err, p.on.Load(), stands())
+		if err := p.set(to); err == nil || p.on.Load() == to || stands() == to || guest.paused.Load() == to {
+			t.Errorf("to %t, unwritten: %v; paused %t, its machine %t, its time stands %t", to, err, p.on.Load(), guest.paused.Load(), stands())
 		}
 		must(t, os.RemoveAll(record))
 		must(t, p.set(to))
 		var r state.RunRecord
 		must(t, state.ReadJSON(plan.Dir, state.InfoFile, &r))
-		if p.on.Load() != to || stands() != to || r.Paused != to {
-			t.Errorf("to %t: paused %t, its time stands %t, told %t", to, p.on.Load(), stands(), r.Paused)
+		if p.on.Load() != to || stands() != to || r.Paused != to || guest.paused.Load() != to {
+			t.Errorf("to %t: paused %t, its machine %t, its time stands %t, told %t", to, p.on.Load(), guest.paused.Load(), stands(), r.Paused)
 		}
 	}
 	s.cancel(errCallerGone)
