@@ -42,12 +42,7 @@ func (r *restart) next(end, cleaned error) error {
 	if over := r.s.life.over(r.s.now()); over != nil {
 		return errors.Join(over, r.lose(&main.Job, over.Error()))
 	}
-	plan := *r.s.plan
-	plan.Again = &state.Again{Main: *main}
-	if r.s.gateway != nil {
-		plan.Again.EgressUsed = r.s.gateway.Stats().EgressUsed
-	}
-	text, err := json.Marshal(&plan)
+	text, err := json.Marshal(r.again(main))
 	if err == nil {
 		// A command that connects meanwhile waits for the next machine. If nothing can be written down, nothing can be
 		// started either.
@@ -62,6 +57,16 @@ func (r *restart) next(end, cleaned error) error {
 		err = executeAgain(text)
 	}
 	return errors.Join(err, r.lose(&main.Job, state.ShownReason(err)))
+}
+
+// again is the plan of the next machine.
+func (r *restart) again(main *state.MainRun) *state.Plan {
+	plan := *r.s.plan
+	plan.Again = &state.Again{Main: *main}
+	if r.s.gateway != nil {
+		plan.Again.EgressUsed = r.s.gateway.Stats().EgressUsed
+	}
+	return &plan
 }
 
 // lose writes down that a main command is not run again.

@@ -1,13 +1,16 @@
 package supervisor
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -136,4 +139,66 @@ func TestI12_UnwrittenPausesChangeNothing(t *testing.T) {
 	}
 	s.cancel(errCallerGone)
 	must(t, <-s.ended)
+}
+
+// overdue makes the one grant of a sandbox end a second ago.
+func overdue(t *testing.T, s *supervisor) {
+	t.Helper()
+	st, err := state.ReadStored(s.plan.Dir, s.plan.Name)
+	must(t, err)
+	until := time.Now().Add(-time.Second)
+	st.Requests[0].Until = &until
+	must(t, state.WriteJSON(s.plan.Dir, state.StoredFile, st))
+	s.access.mu.Lock()
+	s.access.next = until
+	s.access.mu.Unlock()
+}
+
+// TestI15_GrantsThatCannotBeTakenBackEndTheSandbox: one whose time is over would stay in force. The twin is one whose time is
+// not over.
+func TestI15_GrantsThatCannotBeTakenBackEndTheSandbox(t *testing.T) {
+	t.Parallel()
+	for _, over := range []bool{false, true} {
+		s, _, _ := governed(t, state.ForHour)
+		s.ctx, s.cancel = context.WithCancelCause(t.Context())
+		if over {
+			overdue(t, s)
+		}
+		must(t, os.WriteFile(filepath.Join(s.plan.Dir, state.StoredFile), []byte("damaged"), 0o600))
+		if err := s.access.change(nil); err == nil {
+			t.Errorf("over %t: state that can't be read is no error", over)
+		}
+		if ended := context.Cause(s.ctx); (ended != nil) != over || over && !strings.Contains(ended.Error(), "taken back") {
+			t.Errorf("over %t: the sandbox ends with %v", over, ended)
+		}
+	}
+}
+
+// TestI13_EndsOfGrantsAreWrittenLater, when the disk takes them again. They are in force at once.
+func TestI13_EndsOfGrantsAreWrittenLater(t *testing.T) {
+	t.Parallel()
+	s, _, id := governed(t, state.ForHour)
+	overdue(t, s)
+	file := filepath.Join(s.plan.Dir, state.StoredFile)
+	text, err := os.ReadFile(file)
+	must(t, err)
+	granted := -1
+	err = s.access.settle([]string{id}, func(rules []policies.Rule) error {
+		granted = len(rules)
+		return errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "x"), 0o700)) // no file takes its place
+	})
+	if !errors.Is(err, errUnwritten) || granted != 0 {
+		t.Fatalf("%v; %d stay granted", err, granted)
+	}
+	if now := time.Now(); s.access.due(now) || !s.access.due(now.Add(accessRetry)) {
+		t.Error("it is not tried again after its pause")
+	}
+	must(t, errors.Join(os.RemoveAll(file), os.WriteFile(file, text, 0o600)))
+	if again := s.access.take(); len(again) != 1 || again[0] != id {
+		t.Errorf("%q is to be written", again)
+	}
+	must(t, s.access.settle([]string{id}, func([]policies.Rule) error { return nil }))
+	if got := requestState(t, s); got != state.RequestEnded {
+		t.Errorf("it is %s", got)
+	}
 }
