@@ -90,7 +90,7 @@ var figures = []figure{
 	counter("msb_gateway_limits_total", "How often a bound of the link was reached.", gateway(func(g *sandbox.GatewayUsage, give give) { each(g.Limits, give) }), "limit"),
 	gauge("msb_gateway_flows", "TCP connections and UDP flows of the guest that are alive.", ofGateway(func(g *sandbox.GatewayUsage) int { return g.Flows })),
 	gauge("msb_gateway_port_clients", "Connections and UDP flows of published ports that are alive.", ofGateway(func(g *sandbox.GatewayUsage) int { return g.Clients })),
-	counter("msb_gateway_flows_total", "Flows that were let through.", ofGateway(func(g *sandbox.GatewayUsage) uint64 { return g.Opened })),
+	counter("msb_gateway_flows_opened_total", "Flows that were let through.", ofGateway(func(g *sandbox.GatewayUsage) uint64 { return g.Opened })),
 	counter("msb_gateway_denied_total", "Denials by kind (docs/audit.md) and reason (docs/reasons.md).", gateway(func(g *sandbox.GatewayUsage, give give) {
 		for _, d := range g.Denied {
 			give(float64(d.Count), d.Kind, d.Reason)

@@ -90,7 +90,7 @@ func TestScrapesByForeignNamesAreRefused(t *testing.T) {
 	t.Parallel()
 	for host, want := range map[string]int{
 		"evil.example:9464": http.StatusMisdirectedRequest, "localhost.evil.example": http.StatusMisdirectedRequest,
-		"127.0.0.1:9464": http.StatusOK, "[::1]:9464": http.StatusOK, "[::1]": http.StatusOK, "localhost:9464": http.StatusOK, "192.0.2.1": http.StatusOK,
+		"127.0.0.1:9464": http.StatusOK, "[::1]:9464": http.StatusOK, "[::1]": http.StatusOK, "localhost:9464": http.StatusOK, "LocalHost": http.StatusOK, "192.0.2.1": http.StatusOK,
 	} {
 		if code, _ := scrape(t, &fixed{}, host, openMetrics); code != want {
 			t.Errorf("%s: %d, want %d", host, code, want)
