@@ -48,7 +48,7 @@ func imported(t *testing.T, archive io.Reader) (*Store, *Manifest, error) {
 
 func TestArchivesComeBack(t *testing.T) {
 	t.Parallel()
-	for _, disk := range []string{aDisk(t, 5*chunkBytes+512, 0, chunkBytes, 5*chunkBytes), aDisk(t, 64<<20), aDisk(t, 512, 0)} {
+	for _, disk := range []string{aDisk(t, 5*chunkBytes+512, 0, chunkBytes, 5*chunkBytes), aDisk(t, 64<<20), aDisk(t, 512, 0), aDiskWithTwins(t)} {
 		s := newStore(t)
 		list := take(t, s, "out", disk)
 		to, m, err := imported(t, bytes.NewReader(exported(t, s, "out")))
@@ -64,6 +64,17 @@ func TestArchivesComeBack(t *testing.T) {
 			t.Errorf("%d bytes came back (%v), want %d equal ones", len(got), err, len(want))
 		}
 	}
+}
+
+// aDiskWithTwins is a disk with two equal chunks, and another between them.
+func aDiskWithTwins(t *testing.T) string {
+	t.Helper()
+	disk := aDisk(t, 4*chunkBytes, 0, chunkBytes)
+	b, err := os.ReadFile(disk)
+	must(t, err)
+	copy(b[3*chunkBytes:], b[:chunkBytes])
+	must(t, os.WriteFile(disk, b, 0o600))
+	return disk
 }
 
 func sumOf(data string) [sha256.Size]byte { return sha256.Sum256([]byte(data)) }

@@ -44,7 +44,7 @@ func (s *Store) WriteDisk(ctx context.Context, name, path string) (m *Meta, err 
 			if err := room(); err != nil {
 				return err
 			}
-			err := shareRange(f, c.at*chunkBytes, chunk, 0, int64(len(data)))
+			err := s.shareRange(f, c.at*chunkBytes, chunk, 0, int64(len(data)))
 			if errors.Is(err, errNoReflink) {
 				err = writeSparse(f, c.at*chunkBytes, data)
 			}
@@ -106,7 +106,7 @@ func (s *Store) readChunk(c *chunkRef, data []byte) (*os.File, error) {
 // blocks where the file system can, else it is as sparse as the disk, and room is left on the file system. After an
 // error there is no file.
 func CopyDisk(ctx context.Context, to, disk string) error {
-	if err := cloneFile(to, disk); !errors.Is(err, errNoReflink) {
+	if err := cloneFile(to, disk, shareAll); !errors.Is(err, errNoReflink) {
 		return err
 	}
 	from, err := os.Open(disk)
@@ -156,7 +156,7 @@ func copySparse(ctx context.Context, to, from *os.File, free func(dir string) (i
 }
 
 // cloneFile makes a file that shares all of another's blocks; errNoReflink where that can't be.
-func cloneFile(to, from string) error {
+func cloneFile(to, from string, share func(to, from *os.File) error) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
@@ -166,7 +166,7 @@ func cloneFile(to, from string) error {
 	if err != nil {
 		return err
 	}
-	err = shareAll(out, in)
+	err = share(out, in)
 	if err = errors.Join(err, out.Close()); err != nil {
 		err = errors.Join(err, os.Remove(to))
 	}

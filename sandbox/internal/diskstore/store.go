@@ -42,8 +42,11 @@ var (
 // Store is the snapshots below one directory. It is safe for concurrent use by several goroutines and processes.
 type Store struct {
 	dir string
-	// state.Free and state.Spare, but in tests
+	// state.Free, state.Spare, syncAll, shareAll and shareRange, but in tests
 	free, forGuests func(dir string) (int64, error)
+	sync            func(dir string) error
+	shareAll        func(to, from *os.File) error
+	shareRange      func(to *os.File, toAt int64, from *os.File, fromAt, length int64) error
 }
 
 // Open opens the store in dir, which exists.
@@ -57,7 +60,7 @@ func Open(dir string) (*Store, error) {
 			return nil, fmt.Errorf("%w: %s is no directory, and links are not followed here; move it away", state.ErrHome, path)
 		}
 	}
-	return &Store{dir: dir, free: state.Free, forGuests: state.Spare}, nil
+	return &Store{dir: dir, free: state.Free, forGuests: state.Spare, sync: syncAll, shareAll: shareAll, shareRange: shareRange}, nil
 }
 
 // snapshotForm is that of one snapshot's directory, workForm that of one in tmp.

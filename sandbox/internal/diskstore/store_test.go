@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -281,6 +282,16 @@ func TestDamagedChunksAreReportedAndKept(t *testing.T) {
 		must(t, os.WriteFile(path, do(b), 0o600))
 	}
 	flip := func(b []byte) []byte { b[len(b)/2] ^= 1; return b }
+	description := func(s *Store, do func(m map[string]any)) {
+		change(s.path(namesDir, "a", metaFile), func(b []byte) []byte {
+			m := map[string]any{}
+			must(t, json.Unmarshal(b, &m))
+			do(m)
+			b, err := json.Marshal(m)
+			must(t, err)
+			return b
+		})
+	}
 	for what, damage := range map[string]func(s *Store){
 		"a bit of a chunk":   func(s *Store) { change(below(t, s, chunksDir)[0], flip) },
 		"a chunk's end":      func(s *Store) { change(below(t, s, chunksDir)[0], func(b []byte) []byte { return b[:len(b)-1] }) },
@@ -290,6 +301,16 @@ func TestDamagedChunksAreReportedAndKept(t *testing.T) {
 			path := below(t, s, chunksDir)[0]
 			must(t, os.Rename(path, s.path("moved")))
 			must(t, os.Symlink(s.path("moved"), path))
+		},
+		"a longer chunk": func(s *Store) { change(below(t, s, chunksDir)[0], func(b []byte) []byte { return append(b, 'x') }) },
+		"a chunk is a FIFO": func(s *Store) {
+			path := below(t, s, chunksDir)[0]
+			must(t, errors.Join(os.Remove(path), unix.Mkfifo(path, 0o600)))
+		},
+		"a later version":      func(s *Store) { description(s, func(m map[string]any) { m["version"] = metaVersion + 1 }) },
+		"no sandbox described": func(s *Store) { description(s, func(m map[string]any) { delete(m, "config") }) },
+		"the digest of the list": func(s *Store) {
+			description(s, func(m map[string]any) { m["disk"] = "sha256:" + strings.Repeat("0", 64) })
 		},
 		"a bit of the list": func(s *Store) { change(s.path(namesDir, "a", listFile), flip) },
 		"no list":           func(s *Store) { must(t, os.Remove(s.path(namesDir, "a", listFile))) },
@@ -308,6 +329,9 @@ func TestDamagedChunksAreReportedAndKept(t *testing.T) {
 		}
 		if _, err := os.Lstat(to); err == nil {
 			t.Errorf("%s: a disk was left", what)
+		}
+		if err := s.Export(t.Context(), "a", io.Discard, func(*Meta) (*Manifest, error) { return &Manifest{}, nil }); !errors.Is(err, state.ErrSnapshotDamaged) {
+			t.Errorf("%s: an archive: %v, want ErrSnapshotDamaged", what, err)
 		}
 		if strings.Contains(what, "chunk") { // the disk is there still: another snapshot of it makes the chunk whole
 			take(t, s, "b", disk)

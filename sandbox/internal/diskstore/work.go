@@ -64,7 +64,7 @@ func (w *Work) Commit(name string, m *Meta, list *List) error {
 	if err := writeTo(fresh, m, list); err != nil {
 		return err
 	}
-	if err := syncAll(w.s.dir); err != nil {
+	if err := w.s.sync(w.s.dir); err != nil {
 		return err
 	}
 	err := os.Rename(fresh, w.s.path(namesDir, name))
@@ -85,7 +85,7 @@ func (w *Work) Commit(name string, m *Meta, list *List) error {
 // can't.
 func (w *Work) Stage(disk string) (string, error) {
 	path := filepath.Join(w.dir, stagedDisk)
-	err := cloneFile(path, disk)
+	err := cloneFile(path, disk, w.s.shareAll)
 	if errors.Is(err, errNoReflink) {
 		return "", nil
 	}
@@ -185,7 +185,7 @@ func (w *Work) store(c *chunkRef, data []byte, disk *os.File) error {
 			return err
 		}
 		temp := filepath.Join(w.dir, fmt.Sprintf("chunk-%d", n))
-		if err := writeChunk(temp, c, data, disk); err != nil {
+		if err := w.s.writeChunk(temp, c, data, disk); err != nil {
 			return err
 		}
 		if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -234,14 +234,14 @@ func holds(path string, data []byte) bool {
 }
 
 // writeChunk makes the file of a chunk, which shares disk's blocks where it can. disk may be nil.
-func writeChunk(path string, c *chunkRef, data []byte, disk *os.File) error {
+func (s *Store) writeChunk(path string, c *chunkRef, data []byte, disk *os.File) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o400)
 	if err != nil {
 		return err
 	}
 	err = errNoReflink
 	if disk != nil {
-		err = shareRange(f, 0, disk, c.at*chunkBytes, int64(len(data)))
+		err = s.shareRange(f, 0, disk, c.at*chunkBytes, int64(len(data)))
 	}
 	if errors.Is(err, errNoReflink) {
 		err = f.Truncate(int64(len(data)))
