@@ -100,7 +100,8 @@ func mountCaches(ctx context.Context, shared Disk) error {
 	if err != nil {
 		return err
 	}
-	err = unix.Mount(dev, cachesDir, "ext4", unix.MS_RDONLY|unix.MS_NOATIME|unix.MS_NODEV|unix.MS_NOSUID, "")
+	flags, options := sharedMount(true)
+	err = unix.Mount(dev, cachesDir, "ext4", flags, options)
 	if err != nil {
 		err = fmt.Errorf("mount %s: %w", shared, err)
 	}

@@ -83,7 +83,7 @@ func TestI18_CopiesGetTheirOwnIdentity(t *testing.T) {
 			t.Fatal(err)
 		}
 		id, err := os.ReadFile(filepath.Join(root, "etc/machine-id"))
-		if b, e := hex.DecodeString(strings.TrimSpace(string(id))); err != nil || e != nil || len(b) != 16 || len(id) != 33 {
+		if b, e := hex.DecodeString(strings.TrimSpace(string(id))); err != nil || e != nil || len(b) != 16 || len(id) != 33 || b[6]>>4 != 4 || b[8]>>6 != 2 {
 			t.Errorf("machine-id %q: %v, %v", id, err, e)
 		}
 		key, err := os.ReadFile(filepath.Join(root, hostKey))

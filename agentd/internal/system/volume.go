@@ -52,11 +52,7 @@ func (v *Volume) open(ctx context.Context, dir string, warn func(error)) (tree i
 	if err != nil {
 		return -1, err
 	}
-	// discard as for the upper layer.
-	flags, options := uintptr(unix.MS_NOATIME|unix.MS_NODEV|unix.MS_NOSUID), "discard"
-	if v.ReadOnly {
-		flags, options = flags|unix.MS_RDONLY, ""
-	}
+	flags, options := sharedMount(v.ReadOnly)
 	err = unix.Mount(dev, dir, "ext4", flags, options)
 	if err != nil && v.ReadOnly {
 		// Its last writer was killed: what its journal holds can't be written back here.
@@ -73,6 +69,16 @@ func (v *Volume) open(ctx context.Context, dir string, warn func(error)) (tree i
 		return -1, fmt.Errorf("open the volume at %s: %w", v.Path, err)
 	}
 	return tree, nil
+}
+
+// sharedMount is how disks are mounted that other sandboxes have too: no device and no set-user-ID program comes from
+// them. discard is as for the upper layer.
+func sharedMount(readOnly bool) (flags uintptr, options string) {
+	flags = unix.MS_NOATIME | unix.MS_NODEV | unix.MS_NOSUID
+	if readOnly {
+		return flags | unix.MS_RDONLY, ""
+	}
+	return flags, "discard"
 }
 
 // Mount mounts them for the workload. The calling thread has entered the root, so
@@ -110,10 +116,7 @@ func settleVolumes() {
 		if err != nil {
 			continue
 		}
-		_ = unix.IoctlSetInt(fd, fiFreeze, 0) // one that is mounted for reading has no such command
+		_ = unix.IoctlSetInt(fd, fifreeze, 0) // one that is mounted for reading has no such command
 		_ = unix.Close(fd)
 	}
 }
-
-// fiFreeze is FIFREEZE of linux/fs.h, _IOWR('X', 119, int).
-const fiFreeze = 0xc0045877

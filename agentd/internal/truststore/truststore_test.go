@@ -151,3 +151,44 @@ func TestI18_ForgottenAuthoritiesAreGone(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestI18_EveryListForgets: an image may have several lists and anchors, and a sandbox several parents.
+func TestI18_EveryListForgets(t *testing.T) {
+	t.Parallel()
+	root, own := t.TempDir(), cert("the image's own")
+	parents := cert("the parent's") + cert("the grandparent's")
+	for _, name := range bundles {
+		write(t, filepath.Join(root, name), own)
+	}
+	for _, dir := range anchors {
+		write(t, filepath.Join(root, dir, "other.crt"), own)
+	}
+	if _, err := Install(root, []byte(parents)); err != nil {
+		t.Fatal(err)
+	}
+	holds := func(name string) bool {
+		b, err := os.ReadFile(filepath.Join(root, name))
+		return err == nil && strings.Contains(string(b), cert("the grandparent's")) && strings.Contains(string(b), cert("the parent's"))
+	}
+	for _, name := range bundles {
+		if !holds(name) { // the twin
+			t.Errorf("%s has no parents to begin with", name)
+		}
+	}
+	if err := Forget(root, []byte(parents)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range bundles {
+		if b, err := os.ReadFile(filepath.Join(root, name)); err != nil || strings.TrimSpace(string(b)) != strings.TrimSpace(own) {
+			t.Errorf("%s: %q, %v", name, b, err)
+		}
+	}
+	for _, dir := range anchors {
+		if _, err := os.Stat(filepath.Join(root, dir, anchorName)); err == nil {
+			t.Errorf("%s has an anchor", dir)
+		}
+		if _, err := os.Stat(filepath.Join(root, dir, "other.crt")); err != nil {
+			t.Errorf("another's anchor: %v", err)
+		}
+	}
+}
