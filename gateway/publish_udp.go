@@ -35,7 +35,7 @@ func PublishUDP(ctx context.Context, g *Gateway, conn *net.UDPConn, port uint16)
 	defer cancel()
 	closed := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer closed()
-	p := &udpPort{g: g, conn: conn, port: port, flows: make(map[netip.AddrPort]*udpInbound), idle: inboundIdle}
+	p := newUDPPort(g, conn, port)
 	defer p.serving.Wait()
 	defer cancel() // which ends the flows
 	buf, ok := datagrams.Get().(*[]byte)
@@ -68,6 +68,10 @@ type udpPort struct {
 
 	mu    sync.Mutex
 	flows map[netip.AddrPort]*udpInbound
+}
+
+func newUDPPort(g *Gateway, conn *net.UDPConn, port uint16) *udpPort {
+	return &udpPort{g: g, conn: conn, port: port, flows: make(map[netip.AddrPort]*udpInbound), idle: inboundIdle}
 }
 
 // udpInbound is the datagrams of one client.
@@ -178,7 +182,7 @@ func (p *udpPort) flow(ctx context.Context, client netip.AddrPort) *udpInbound {
 		return nil
 	}
 	if !p.g.inbound.udp.take(time.Now()) {
-		ev.Action, ev.Reason = egress.Deny.String(), egress.ReasonLimit.String()
+		ev.Action, ev.Rule, ev.Reason = egress.Deny.String(), "", egress.ReasonLimit.String()
 		ev.Message = "there are as many UDP flows of published ports as there may be"
 		p.g.floods.Emit(ev)
 		return nil
@@ -252,13 +256,16 @@ func (p *udpPort) answers(ctx context.Context, f *udpInbound) {
 	}
 }
 
+// errNowhere ends a flow for which the guest's agent knows no server either.
+var errNowhere = errors.New("the guest doesn't answer on this port: nothing listens on its address")
+
 // forward has the guest's agent lead to a server that listens on 127.0.0.1 only.
 func (p *udpPort) forward(ctx context.Context, f *udpInbound) error {
 	ctx, cancel := context.WithTimeout(ctx, publishedDial)
 	defer cancel()
 	by, err := p.g.cfg.Forward(ctx, egress.UDP, p.port)
 	if err != nil {
-		return fmt.Errorf("the guest doesn't answer on this port: nothing listens on its address; nor by 127.0.0.1: %w", err)
+		return fmt.Errorf("%w; nor by 127.0.0.1: %w", errNowhere, err)
 	}
 	guest, err := p.g.stack.DialGuestUDP(p.g.inbound.source(f.ev.Client.Addr()), by)
 	if err != nil {
@@ -274,12 +281,12 @@ func (p *udpPort) ended(ctx context.Context, f *udpInbound, err error) {
 	f.close()
 	f.ev.BytesDown, f.ev.Duration = f.down.Load(), time.Since(f.begin)
 	switch {
-	case errors.Is(err, errBudget):
+	case errors.Is(context.Cause(ctx), errIngress):
+		f.ev.Message = errIngress.Error()
+	case errors.Is(err, errBudget), errors.Is(err, errNowhere):
 		f.ev.Message = err.Error()
 	case errors.Is(err, syscall.ECONNREFUSED), f.refused.Load() && f.ev.BytesUp == 0:
 		f.ev.Message = "the guest doesn't answer on this port: nothing listens there, or on 127.0.0.1 only; let it listen on 0.0.0.0"
-	case errors.Is(context.Cause(ctx), errIngress):
-		f.ev.Message = errIngress.Error()
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, net.ErrClosed), errors.Is(err, io.EOF):
 	default:
 		f.ev.Message = err.Error()

@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/netstack"
 	"github.com/msb-project/msb/policies"
 )
 
@@ -56,7 +59,7 @@ func TestI11_InboundUDPFlowsAreBounded(t *testing.T) {
 	}
 }
 
-// TestIdleUDPPortFlowsEnd: nothing passes, and a client that sends keeps its flow.
+// TestIdleUDPPortFlowsEnd: nothing passes. Its twin is TestUsedUDPPortFlowsStay.
 func TestIdleUDPPortFlowsEnd(t *testing.T) {
 	t.Parallel()
 	g := &Gateway{classifier: egress.NewClassifier()}
@@ -71,6 +74,13 @@ func TestIdleUDPPortFlowsEnd(t *testing.T) {
 	p.answers(t.Context(), f) // returns
 	if f.ev.Message != "" || f.ev.Duration < p.idle {
 		t.Errorf("the audit log says %+v", f.ev)
+	}
+	_ = far.SetReadDeadline(time.Now().Add(time.Minute)) // one that stays open fails the test
+	if _, err := far.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the socket of a flow that ended: %v", err)
+	}
+	if n := g.inbound.clients.count(); n != 0 {
+		t.Errorf("%d clients are left", n)
 	}
 }
 
@@ -102,11 +112,11 @@ func TestI15_ClaimedAddressesAreNotBelieved(t *testing.T) {
 // refusing is a socket whose every other Write tells that the datagram before it was refused.
 type refusing struct {
 	net.Conn
-	calls int
+	calls, woken int
 }
 
 // SetReadDeadline implements net.Conn.
-func (r *refusing) SetReadDeadline(time.Time) error { return nil }
+func (r *refusing) SetReadDeadline(time.Time) error { r.woken++; return nil }
 
 // Write implements net.Conn.
 func (r *refusing) Write(b []byte) (int, error) {
@@ -119,12 +129,16 @@ func (r *refusing) Write(b []byte) (int, error) {
 // TestRefusedDatagramsLoseNoOthers: what the guest says of one datagram is not taken for the next one's.
 func TestRefusedDatagramsLoseNoOthers(t *testing.T) {
 	t.Parallel()
-	f := &udpInbound{guest: &refusing{}}
+	guest := &refusing{}
+	f := &udpInbound{guest: guest}
 	for range 3 {
 		f.send([]byte("12345"))
 	}
 	if n := f.down.Load(); n != 15 || !f.refused.Load() {
 		t.Errorf("%d bytes went to the guest, want 15; refused %v", n, f.refused.Load())
+	}
+	if guest.woken == 0 {
+		t.Error("nobody looks at what was refused")
 	}
 }
 
@@ -160,9 +174,11 @@ func TestBoundsOfPortsAreTheDocumentedOnes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	g := newTestGateway(t, "", nil, nil)
 	for promise, kept := range map[string]bool{
 		"Of UDP there are 512 clients at a time": maxInboundUDP == 512, "was silent for 10 seconds gives way to a new one": inboundEvict == 10*time.Second,
-		"after two minutes without a datagram its flow ends": inboundIdle == 2*time.Minute,
+		"after two minutes without a datagram its flow ends":       inboundIdle == 2*time.Minute && newUDPPort(nil, nil, 1).idle == 2*time.Minute,
+		"12,288 connections to all of them at a time; others wait": netstack.MaxInbound == 12288 && cap(g.inbound.slots) == 12288,
 	} {
 		if !kept || !strings.Contains(string(text), promise) {
 			t.Errorf("docs/ports.md and the gateway don't agree: %s", promise)
