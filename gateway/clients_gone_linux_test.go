@@ -1,11 +1,15 @@
 package gateway_test
 
 import (
+	"errors"
 	"io"
 	"net"
 	"testing"
 	"time"
 
+	"github.com/miekg/dns"
+
+	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/gateway/gatewaytest"
 )
 
@@ -54,5 +58,47 @@ func TestI11_GuestsKeepNoGoneClients(t *testing.T) {
 		if w.Gateway.Stats().Clients != 1 {
 			t.Error("the guest's end was closed")
 		}
+	}
+}
+
+// TestI11_GuestsKeepNoGoneCallers: a caller has sent its end and is gone, and the guest's server never closes. The twin waits for an
+// answer.
+func TestI11_GuestsKeepNoGoneCallers(t *testing.T) {
+	t.Parallel()
+	for _, waits := range []bool{true, false} {
+		w := gatewaytest.Start(t, fromMe)
+		w.Resolve("up.example", dns.TypeA) // the link is up then
+		server, err := w.Guest.ListenTCP(5432)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours, theirs := unixPair(t)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			gateway.ServePeer(t.Context(), w.Gateway, theirs, "web", 5432, func(error) error { return nil })
+		}()
+		guest, err := server.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = ours.(*net.UnixConn).CloseWrite()
+		if _, err := guest.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Fatalf("the caller's end: %v", err)
+		}
+		if waits {
+			w.Gateway.Used()
+			if !w.Gateway.Used() {
+				t.Error("a caller that waits for an answer is no use")
+			}
+		}
+		_ = ours.Close()
+		for end := time.Now().Add(time.Minute); !waits && w.Gateway.Used(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("a caller that is gone stays a use, as long as the guest keeps its end")
+			}
+		}
+		w.Close()
+		<-ended
 	}
 }

@@ -35,6 +35,11 @@ func TestClientsOfOldPoliciesAreEnded(t *testing.T) {
 	if done(); i.clients.count() != 0 {
 		t.Errorf("%d clients are followed", i.clients.count())
 	}
+	verdict.Action = egress.Allow
+	ctx, done = i.follow(t.Context(), func() egress.Verdict { return verdict }, func() bool { return true })
+	if done(); ctx.Err() == nil || errors.Is(context.Cause(ctx), errIngress) {
+		t.Errorf("what a client that left began: %v", context.Cause(ctx))
+	}
 }
 
 // TestShortClientsAreUses: one that came and went between two looks is a use, once.

@@ -24,7 +24,7 @@ type elsewhere struct {
 }
 
 type seemingConn struct {
-	net.Conn
+	*net.TCPConn
 	client netip.AddrPort
 }
 
@@ -36,7 +36,7 @@ func (l elsewhere) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return seemingConn{c, netip.MustParseAddrPort(l.client)}, nil
+	return seemingConn{c.(*net.TCPConn), netip.MustParseAddrPort(l.client)}, nil
 }
 
 // asksAs serves the guest's port 8080, connects as a client of that address, and reports whether an answer came.
@@ -113,6 +113,9 @@ func TestI15_ClientsNeedAnIngressRule(t *testing.T) {
 		ev := w.Audit.Wait(t, audit.PortFlow, 1)[0]
 		if (ev.Action == "allow") != c.ok || ev.Rule != c.rule || ev.Reason != c.reason || ev.Client.String() != c.client || ev.Port != 8080 {
 			t.Errorf("the audit log says %+v", ev)
+		}
+		if strings.Contains(ev.Message, "[[ingress.allow]]") == c.ok {
+			t.Errorf("%s: %q", c.client, ev.Message)
 		}
 		var denied []gateway.DeniedCount
 		if !c.ok {

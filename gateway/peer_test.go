@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,7 +48,10 @@ func pair(t *testing.T, from, own, others string) (a, b *gatewaytest.World) {
 	t.Cleanup(b.Close)
 	b.Resolve("up.example", dns.TypeA) // the link is up then
 	a = gatewaytest.StartWith(t, gatewaytest.Policy(t, own), func(cfg *gateway.Config) {
-		cfg.DialSandbox = func(_ context.Context, name string, port uint16) (net.Conn, error) {
+		cfg.DialSandbox = func(ctx context.Context, name string, port uint16) (net.Conn, error) {
+			if at, ok := ctx.Deadline(); !ok || time.Until(at) > 20*time.Second {
+				t.Errorf("another sandbox is asked until %v (%v)", at, ok)
+			}
 			if name != "db" {
 				return nil, errors.New("no such sandbox")
 			}
@@ -87,6 +91,15 @@ func TestI15_BothPoliciesMustAllowSandboxes(t *testing.T) {
 			conn, err := a.Dial(a.Lookup("db.internal"), 5432)
 			if (err == nil) != c.ok {
 				t.Fatalf("connecting: %v", err)
+			}
+			if err != nil && name != "nobody there" {
+				b.Close()
+				if ev := b.Audit.Wait(t, audit.PortFlow, 1)[0]; ev.Action != "deny" || ev.Peer != c.from || ev.Rule != "" || !strings.Contains(ev.Message, "lets this sandbox connect") {
+					t.Errorf("the called sandbox's log says %+v", ev)
+				}
+				if ev := a.Audit.Wait(t, audit.FlowClose, 1)[0]; !strings.Contains(ev.Message, "[[ingress.allow]] with sandboxes and ports") {
+					t.Errorf("the caller's log says %+v", ev)
+				}
 			}
 			if err == nil {
 				if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil {
@@ -279,5 +292,66 @@ func TestI15_ConnectionsToSandboxesTakeFromTheBudget(t *testing.T) {
 		if got != want {
 			t.Errorf("%q: %d connections, want %d", limit, got, want)
 		}
+	}
+}
+
+// TestSandboxesAreReachedOverTCPOnly, and only where there are others: the caller's log says why not.
+func TestSandboxesAreReachedOverTCPOnly(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{}, 10)
+	w := gatewaytest.StartWith(t, gatewaytest.Policy(t, toDB), func(cfg *gateway.Config) {
+		cfg.DialSandbox = func(context.Context, string, uint16) (net.Conn, error) {
+			asked <- struct{}{}
+			return nil, errors.New("no such sandbox")
+		}
+	})
+	c, err := w.Guest.DialUDP(netip.AddrPortFrom(w.Lookup("db.internal"), 5432))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if ev := w.Audit.Wait(t, audit.FlowClose, 1)[0]; !strings.Contains(ev.Message, "over TCP only") || len(asked) != 0 {
+		t.Errorf("%d sandboxes were asked, the log says %+v", len(asked), ev)
+	}
+	alone := gatewaytest.Start(t, toDB)
+	if conn, err := alone.Dial(alone.Lookup("db.internal"), 5432); err == nil {
+		_ = conn.Close()
+		t.Error("it connected where there are no others")
+	}
+	if ev := alone.Audit.Wait(t, audit.FlowClose, 1)[0]; !strings.Contains(ev.Message, "no other sandboxes") {
+		t.Errorf("the log says %+v", ev)
+	}
+}
+
+// TestCallersThatLeaveAreReset at the guest: a call that was given up before it was answered is no orderly end, and holds nothing.
+func TestCallersThatLeaveAreReset(t *testing.T) {
+	t.Parallel()
+	w := gatewaytest.Start(t, fromMe)
+	w.Resolve("up.example", dns.TypeA) // the link is up then
+	server, err := w.Guest.ListenTCP(5432)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := unixPair(t)
+	defer ours.Close()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		gateway.ServePeer(t.Context(), w.Gateway, theirs, "web", 5432, func(error) error { return errors.New("gone") })
+	}()
+	guest, err := server.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	_ = guest.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := guest.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the guest reads %v, want a reset", err)
+	}
+	if ev := w.Audit.Wait(t, audit.PortFlow, 1)[0]; !strings.Contains(ev.Message, "has gone: gone") {
+		t.Errorf("the log says %+v", ev)
 	}
 }

@@ -130,8 +130,8 @@ func (i *inbound) dialPublished(ctx context.Context, client netip.Addr, port uin
 
 // resetClose closes with a reset where the kind of connection has one.
 func resetClose(c net.Conn) {
-	if tcp, ok := c.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
+	if l, ok := c.(interface{ SetLinger(sec int) error }); ok {
+		_ = l.SetLinger(0)
 	}
 	_ = c.Close()
 }

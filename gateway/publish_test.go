@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -70,8 +71,16 @@ func TestPublishedPortsCarryBothWays(t *testing.T) {
 		t.Errorf("the guest sees %v (%v), want the gateway's address", a, err)
 	}
 	ev := w.Audit.Wait(t, audit.PortFlow, 1)[0]
-	if ev.Client.String() != c.LocalAddr().String() || ev.Port != 8080 || ev.BytesUp != int64(len(large)) || ev.BytesDown != int64(len(large)) || ev.Action != "allow" {
+	if ev.Client.String() != c.LocalAddr().String() || ev.Port != 8080 || ev.BytesUp != int64(len(large)) || ev.BytesDown != int64(len(large)) || ev.Action != "allow" || ev.Duration <= 0 {
 		t.Errorf("the audit log says %+v", ev)
+	}
+}
+
+// hasAnEnd fails the test unless a guest is asked for ten seconds at most.
+func hasAnEnd(ctx context.Context, t *testing.T) {
+	t.Helper()
+	if at, ok := ctx.Deadline(); !ok || time.Until(at) > 10*time.Second {
+		t.Errorf("a guest is asked until %v (%v)", at, ok)
 	}
 }
 
@@ -221,6 +230,7 @@ func TestTheAgentReachesLoopbackServers(t *testing.T) {
 			if tt.forward != nil {
 				c.Forward = func(ctx context.Context, proto egress.Proto, port uint16) (uint16, error) {
 					asked <- port
+					hasAnEnd(ctx, t)
 					return tt.forward(ctx, proto, port)
 				}
 			}

@@ -153,7 +153,8 @@ func TestTheAgentReachesLoopbackUDPServers(t *testing.T) {
 	} {
 		asked := make(chan uint16, 10)
 		w := gatewaytest.StartWith(t, gatewaytest.Policy(t, ""), func(c *gateway.Config) {
-			c.Forward = func(_ context.Context, proto egress.Proto, port uint16) (uint16, error) {
+			c.Forward = func(ctx context.Context, proto egress.Proto, port uint16) (uint16, error) {
+				hasAnEnd(ctx, t)
 				if proto != egress.UDP {
 					t.Errorf("%s: the agent is asked for %s", what, proto)
 				}

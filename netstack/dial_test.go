@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
+	"strings"
 	"testing"
 )
 
@@ -68,4 +70,21 @@ func TestI11_InboundBuffersAreBounded(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestBoundsOfPortsAreTheDocumentedOnes compares them with docs/ports.md.
+func TestBoundsOfPortsAreTheDocumentedOnes(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../docs/ports.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for promise, kept := range map[string]bool{
+		"with 12,288 connections to all of them at a time":          MaxInbound == 12288,
+		"Beyond the first 512, each has buffers of 32 KiB each way": largeInbound == 512 && smallBuffer == 32<<10,
+	} {
+		if !kept || !strings.Contains(string(text), promise) {
+			t.Errorf("docs/ports.md and the stack don't agree: %s", promise)
+		}
+	}
 }
