@@ -157,12 +157,44 @@ func TestI11_ConnectionsAreBounded(t *testing.T) {
 	to := l.Addr().(*net.TCPAddr).AddrPort()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	for range maxConnections {
-		if _, err := s.Connect(ctx, to); err != nil {
+	var last *agentclient.Conn
+	for range 128 {
+		c, err := s.Connect(ctx, to)
+		if err != nil {
 			t.Fatal(err)
 		}
+		last = c
 	}
 	if _, err := s.Connect(ctx, to); !errors.Is(err, agentclient.ErrBusy) {
 		t.Errorf("one too many: got %v", err)
 	}
+	last.Close()
+	untilFree(t, func() error { _, err := s.Connect(ctx, to); return err })
+}
+
+// TestConnectionsLeadToTheGuestsInterfaces: a server may listen on the address of its card alone.
+func TestConnectionsLeadToTheGuestsInterfaces(t *testing.T) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		p, err := netip.ParsePrefix(a.String())
+		if err != nil || !p.Addr().IsGlobalUnicast() {
+			continue
+		}
+		l, err := net.Listen("tcp", netip.AddrPortFrom(p.Addr(), 0).String())
+		if err != nil {
+			t.Skip("nobody can listen at", p.Addr())
+		}
+		defer l.Close()
+		s := dial(t, agentclient.Options{})
+		c, err := s.Connect(t.Context(), l.Addr().(*net.TCPAddr).AddrPort())
+		if err != nil {
+			t.Fatalf("%s: %v", p.Addr(), err)
+		}
+		c.Close()
+		return
+	}
+	t.Skip("no interface has an address")
 }

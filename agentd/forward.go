@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -30,6 +31,7 @@ type loopbackServer struct {
 	ctx    context.Context // ends what is forwarded
 	cancel context.CancelFunc
 	slots  chan struct{}
+	idle   time.Duration // udpFlowIdle; tests change it
 	work   sync.WaitGroup
 
 	mu       sync.Mutex
@@ -50,7 +52,7 @@ type forward struct {
 var _ agentpb.LoopbackServer = (*loopbackServer)(nil)
 
 func newLoopbackServer() *loopbackServer {
-	s := &loopbackServer{slots: make(chan struct{}, maxForwarded), forwards: make(map[forward]forwarder)}
+	s := &loopbackServer{slots: make(chan struct{}, maxForwarded), idle: udpFlowIdle, forwards: make(map[forward]forwarder)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }

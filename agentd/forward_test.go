@@ -11,6 +11,9 @@ import (
 	"os"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/msb-project/msb/agentd/agentclient"
 )
 
@@ -83,19 +86,24 @@ func TestForwardsLeadToLoopbackServers(t *testing.T) {
 
 // TestI11_ForwardsAreBounded opens as many as there may be.
 func TestI11_ForwardsAreBounded(t *testing.T) {
+	const most = 256
 	s := newLoopbackServer()
 	defer s.close()
 	at := netip.MustParseAddr("127.0.0.1")
-	for port := range uint16(maxForwards) {
+	for port := range uint16(most) {
 		if _, err := s.open(forward{port + 1, at, at, false}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.open(forward{maxForwards + 1, at, at, false}); err == nil {
-		t.Error("one more is open")
+	if _, err := s.open(forward{most + 1, at, at, false}); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one more is open: %v", err)
 	}
 	if _, err := s.open(forward{1, at, at, false}); err != nil {
 		t.Errorf("one that is open is found: %v", err)
+	}
+	s.close()
+	if _, err := s.open(forward{1, at, at, false}); status.Code(err) != codes.Canceled {
+		t.Errorf("after the end: %v", err)
 	}
 }
 
@@ -190,20 +198,29 @@ func TestI11_UDPFlowsOfForwardsAreBounded(t *testing.T) {
 		defer s.flows.mu.Unlock()
 		return s.flows.live[client(n)] != nil
 	}
-	for n := range maxUDPFlows {
-		if s.flow(client(n), f) == nil {
+	const most = 128 // docs/ports.md
+	sockets := map[int]*net.UDPConn{}
+	for n := range most {
+		if sockets[n] = s.flow(client(n), f); sockets[n] == nil {
 			t.Fatal(n)
 		}
 	}
-	if s.flow(client(0), f) == nil || s.flow(client(maxUDPFlows), f) == nil {
+	if s.flow(client(0), f) != sockets[0] || s.flow(client(most), f) == nil {
 		t.Fatal("no flow")
 	}
-	if s.flows.mu.Lock(); len(s.flows.live) != maxUDPFlows {
+	if s.flows.mu.Lock(); len(s.flows.live) != most {
 		t.Errorf("%d flows", len(s.flows.live))
 	}
 	s.flows.mu.Unlock()
-	if !has(0) || has(1) || !has(maxUDPFlows) {
+	if !has(0) || has(1) || !has(most) {
 		t.Error("not the one that was silent for longest made room")
+	}
+	if _, err := sockets[1].Write(nil); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the socket of one that made room: %v", err)
+	}
+	old := &udpFlow{server: sockets[1]}
+	if s.answers(client(2), old); !has(2) { // of a client that has begun another meanwhile
+		t.Error("the end of a flow took another one along")
 	}
 	if s.flow(client(9), forward{port: 1, udp: true}); !has(9) {
 		t.Error("a client's flow went")
@@ -225,7 +242,7 @@ func TestUDPServersAreFound(t *testing.T) {
 	table("udp", "0100007F:0035 00000000:0000", "00000000:0043 00000000:0000", "0F7FA8C0:0044 00000000:0000", "0100007F:0045 0100007F:1234")
 	for port, want := range map[uint16]string{0x35: "127.0.0.1", 0x43: "127.0.0.1", 0x44: "", 0x45: "", 0x46: "", 0x47: "", 0x48: ""} {
 		got, err := loopbackUDP(dir, port)
-		if want == "" != (err != nil) || err == nil && got.String() != want {
+		if want == "" != errors.Is(err, errNoUDPServer) || err == nil && got.String() != want {
 			t.Errorf("port %d: %s, %v", port, got, err)
 		}
 	}

@@ -169,10 +169,10 @@ func (s *loopbackServer) answers(client udpClient, one *udpFlow) {
 	}()
 	buf := make([]byte, maxDatagram)
 	for {
-		silent := s.flows.lastOf(one, false).Add(udpFlowIdle)
+		silent := s.flows.lastOf(one, false).Add(s.idle)
 		_ = one.server.SetReadDeadline(silent) // its only error is that it is closed
 		n, err := one.server.Read(buf)
-		if errors.Is(err, os.ErrDeadlineExceeded) && s.flows.lastOf(one, false).Add(udpFlowIdle).After(silent) {
+		if errors.Is(err, os.ErrDeadlineExceeded) && s.flows.lastOf(one, false).Add(s.idle).After(silent) {
 			continue // the client has sent something meanwhile
 		}
 		if err != nil {

@@ -5,10 +5,14 @@ package agentd
 import (
 	"context"
 	"errors"
+	"io"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/agentd/agentpb"
 )
 
 func (f *fakeMachine) isFrozen() bool {
@@ -119,4 +123,89 @@ func TestShutdownThaws(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.machine.thawed(t)
+}
+
+// TestSlowFreezesAreThawed: writing back took longer than the disk may be held, so that nothing is copied. The twin has the time.
+func TestSlowFreezesAreThawed(t *testing.T) {
+	for longest, want := range map[time.Duration]error{20 * time.Millisecond: agentclient.ErrRefused, time.Minute: nil} {
+		t.Run(longest.String(), func(t *testing.T) {
+			s := dial(t, agentclient.Options{}, func(s *server) { s.maxFreeze = longest })
+			s.machine.slow = 40 * time.Millisecond
+			f, err := s.Freeze(t.Context(), time.Minute)
+			if !errors.Is(err, want) {
+				t.Errorf("%v, want %v", err, want)
+			}
+			if err == nil && want == nil {
+				if err := f.Thaw(); err != nil {
+					t.Error(err)
+				}
+			}
+			s.machine.thawed(t)
+		})
+	}
+}
+
+// TestDisksThatWereThawedMeanwhileAreNoCopies: a program of the guest's thaws the disk while it is copied.
+func TestDisksThatWereThawedMeanwhileAreNoCopies(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	f, err := s.Freeze(t.Context(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.machine.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Thaw(); !errors.Is(err, agentclient.ErrRefused) {
+		t.Errorf("%v, want ErrRefused", err)
+	}
+	if f, err = s.Freeze(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Thaw(); err != nil {
+		t.Errorf("the next one: %v", err)
+	}
+}
+
+// TestI11_FreezesLastAMinuteAtMost, whatever the host asks for.
+func TestI11_FreezesLastAMinuteAtMost(t *testing.T) {
+	if s := newSession(t); s.server.maxFreeze != time.Minute {
+		t.Errorf("a disk may be held for %v", s.server.maxFreeze)
+	}
+}
+
+// silentHost asks for a freeze, and says nothing any more.
+type silentHost struct {
+	grpc.ServerStream
+	limit time.Duration
+	asked bool
+	gone  chan struct{}
+}
+
+func (h *silentHost) Recv() (*agentpb.FreezeRequest, error) {
+	if !h.asked {
+		h.asked = true
+		return &agentpb.FreezeRequest{LimitNs: int64(h.limit)}, nil
+	}
+	<-h.gone
+	return nil, io.EOF
+}
+
+func (h *silentHost) Send(*agentpb.FreezeResponse) error { return nil }
+
+// TestFreezesEndByTheAgentsClock: a host that stopped, or has died, ends no call, and its limit holds all the same.
+func TestFreezesEndByTheAgentsClock(t *testing.T) {
+	machine := &fakeMachine{}
+	s := &freezeServer{ops: machine, longest: time.Hour}
+	host := &silentHost{limit: time.Millisecond, gone: make(chan struct{})}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Freeze(host) }()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, errFrozenTooLong) || machine.isFrozen() {
+			t.Errorf("%v, frozen %v", err, machine.isFrozen())
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the disk stays frozen")
+	}
+	close(host.gone)
 }

@@ -86,8 +86,7 @@ func (s *connectServer) Listen(r *agentpb.ListenRequest, stream grpc.ServerStrea
 		return status.Errorf(codes.ResourceExhausted, "the guest listens in %d places for the host already; end one", maxListeners)
 	}
 	defer func() { <-l.slots }()
-	ctx, cancel := context.WithCancel(stream.Context())
-	defer cancel() // ends the connections
+	ctx := stream.Context() // whose end, with the call, ends the connections
 	listener, first, err := l.open(ctx, r)
 	if err != nil {
 		return err

@@ -14,7 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/agentd/agentpb"
 )
 
 var anyPort = netip.MustParseAddrPort("127.0.0.1:0")
@@ -151,6 +156,8 @@ func TestListenersAreOnLoopback(t *testing.T) {
 		{Back: agentclient.BackReverse, At: netip.MustParseAddrPort("0.0.0.0:0")}, {Back: agentclient.BackReverse, At: netip.MustParseAddrPort("[::]:0")},
 		{Back: agentclient.BackReverse}, {Back: agentclient.BackReverse, At: netip.AddrPortFrom(anyPort.Addr(), l.Port)},
 		{Back: agentclient.BackX11, At: netip.AddrPortFrom(anyPort.Addr(), 22)}, {Back: agentclient.BackX11, At: netip.MustParseAddrPort("0.0.0.0:6010")},
+		{Back: agentclient.BackX11, At: netip.AddrPortFrom(anyPort.Addr(), 5999)}, {Back: agentclient.BackX11, At: netip.AddrPortFrom(anyPort.Addr(), 7010)},
+		{Back: agentclient.BackReverse, At: netip.MustParseAddrPort("[::1%lo]:0")}, {Back: agentclient.BackReverse, At: netip.MustParseAddrPort("192.0.2.1:0")},
 		{Back: agentclient.BackAgent, User: "nobody-of-that-name"},
 	} {
 		if l, err := s.Listen(t.Context(), o); !errors.Is(err, agentclient.ErrRefused) {
@@ -164,8 +171,12 @@ func TestListenersAreOnLoopback(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if display.Port < minX11Port+x11Offset || display.Port > maxX11Port {
+	if display.Port < 6010 || display.Port > 7009 {
 		t.Errorf("a display at port %d", display.Port)
+	}
+	another, err := s.Listen(t.Context(), agentclient.ListenOptions{Back: agentclient.BackX11, At: anyPort})
+	if err != nil || another.Port <= display.Port {
+		t.Errorf("the second display: %v, %v", another, err)
 	}
 	display.Close()
 }
@@ -255,12 +266,129 @@ func (p pipeHalf) CloseWrite() error { return p.Close() }
 func TestI11_ListenersAreBounded(t *testing.T) {
 	s := dial(t, agentclient.Options{})
 	o := agentclient.ListenOptions{Back: agentclient.BackReverse, At: anyPort}
-	for n := range maxListeners {
-		if _, err := s.Listen(t.Context(), o); err != nil {
+	var last *agentclient.Listener
+	for n := range 64 {
+		l, err := s.Listen(t.Context(), o)
+		if err != nil {
 			t.Fatalf("%d: %v", n, err)
 		}
+		last = l
 	}
 	if _, err := s.Listen(t.Context(), o); !errors.Is(err, agentclient.ErrBusy) {
 		t.Errorf("one too many: %v", err)
+	}
+	last.Close()
+	var next *agentclient.Listener
+	untilFree(t, func() (err error) { next, err = s.Listen(t.Context(), o); return err })
+	if c, err := net.Dial("tcp", netip.AddrPortFrom(anyPort.Addr(), last.Port).String()); err == nil && next.Port != last.Port {
+		c.Close()
+		t.Error("a listener that was closed accepts")
+	}
+}
+
+// untilFree calls do until it no longer meets a bound: the end of a call comes to the guest a moment later.
+func untilFree(t *testing.T, do func() error) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		err := do()
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, agentclient.ErrBusy) || time.Now().After(end) {
+			t.Fatalf("after the end of one: %v", err)
+		}
+	}
+}
+
+// TestListenersPortsAreNotCut: 65536 and a port is not that port.
+func TestListenersPortsAreNotCut(t *testing.T) {
+	s := newListenServer(nil, nil)
+	r := &agentpb.ListenRequest{Back: agentpb.Back_BACK_REVERSE, Address: "127.0.0.1", Port: 1 << 16}
+	if l, first, err := s.open(t.Context(), r); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("port 65536: %v, %v", first, err)
+		_ = l.Close()
+	}
+	r.Port = 0 // the twin
+	l, _, err := s.open(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+}
+
+// announced is the call of a host that reads what is announced, and comes for nothing.
+type announced struct {
+	grpc.ServerStream
+	ctx context.Context
+	ids chan uint64
+}
+
+func (a announced) Send(m *agentpb.ListenResponse) error {
+	select {
+	case a.ids <- m.GetAccepted().GetId():
+		return nil
+	case <-a.ctx.Done():
+		return a.ctx.Err()
+	}
+}
+
+// TestI11_UnclaimedConnectionsAreBounded: 16 are announced, and another one for each that the host comes for.
+func TestI11_UnclaimedConnectionsAreBounded(t *testing.T) {
+	const most, more = 16, 2
+	s := newListenServer(nil, nil)
+	if s.claim != 10*time.Second {
+		t.Errorf("the host may take %v", s.claim)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ids, ended := make(chan uint64), make(chan error, 1)
+	go func() { ended <- s.serve(ctx, l, announced{ctx: ctx, ids: ids}) }()
+	programs := make([]net.Conn, most+more)
+	for n := range programs {
+		if programs[n], err = net.Dial("tcp", l.Addr().String()); err != nil {
+			t.Fatal(err)
+		}
+		defer programs[n].Close()
+	}
+	next := func() uint64 {
+		t.Helper()
+		select {
+		case id := <-ids:
+			return id
+		case <-time.After(20 * time.Second):
+			t.Fatal("no connection is announced")
+			return 0
+		}
+	}
+	var got []uint64
+	for range most {
+		got = append(got, next())
+	}
+	select {
+	case <-ids:
+		t.Errorf("more than %d are announced", most)
+	case <-time.After(50 * time.Millisecond):
+	}
+	for n := range more {
+		a, err := s.take(got[n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = a.Close()
+		got = append(got, next())
+	}
+	cancel()
+	_ = l.Close()
+	if err := <-ended; status.Code(err) != codes.Canceled {
+		t.Errorf("it ended with %v", err)
+	}
+	for n, c := range programs {
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("connection %d outlives its listener: %v", n, err)
+		}
 	}
 }

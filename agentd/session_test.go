@@ -28,6 +28,7 @@ type fakeMachine struct {
 	ended     bool
 	frozen    bool
 	freeze    error
+	slow      time.Duration // of a freeze
 	upper     string
 }
 
@@ -54,6 +55,7 @@ func (f *fakeMachine) Freeze() error {
 	if f.frozen {
 		return errors.New("it is frozen already")
 	}
+	time.Sleep(f.slow)
 	f.frozen = true
 	return f.freeze
 }
