@@ -165,11 +165,13 @@ func TestChartTakesValues(t *testing.T) {
 		"nodeSelector": map[string]any{"pool": "sandboxes"},
 		"floor":        "version = 1\n# mine\n", "settings": "memory = \"1G\"\n",
 		"runtimeClass": map[string]any{"name": "vm", "overhead": map[string]any{"memory": "1Gi", "cpu": "1"}},
+		"prefix":       "/usr/local/msb",
 		"containerd":   map[string]any{"restart": "service k3s restart", "config": "/var/lib/k3s/config.toml", "dropIn": "/var/lib/k3s/conf.d/msb.toml"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	const flags = "--containerd-config=/var/lib/k3s/config.toml --drop-in=/var/lib/k3s/conf.d/msb.toml --prefix=/usr/local/msb --restart=service k3s restart"
 	set := got["DaemonSet msb-node"].(*appsv1.DaemonSet).Spec.Template.Spec
 	class := got["RuntimeClass vm"].(*nodev1.RuntimeClass)
 	config := got["ConfigMap msb-node"].(*corev1.ConfigMap)
@@ -177,7 +179,8 @@ func TestChartTakesValues(t *testing.T) {
 		{set.Containers[0].Image, "images.example/msb-node:1.2.3"},
 		{string(set.Containers[0].ImagePullPolicy), "Always"},
 		{set.NodeSelector["pool"], "sandboxes"},
-		{strings.Join(set.Containers[0].Args, " "), "--restart=service k3s restart --containerd-config=/var/lib/k3s/config.toml --drop-in=/var/lib/k3s/conf.d/msb.toml run"},
+		{strings.Join(set.Containers[0].Args, " "), flags + " run"},
+		{strings.Join(set.Containers[0].ReadinessProbe.Exec.Command, " "), "/msb-node " + flags + " check"},
 		{config.Data["floor.toml"], "version = 1\n# mine\n"},
 		{config.Data["shim.toml"], "memory = \"1G\"\n"},
 		{class.Handler, "msb"},
@@ -192,6 +195,7 @@ func TestChartTakesValues(t *testing.T) {
 		{"flor": "version = 1"},
 		{"image": map[string]any{"version": "1"}},
 		{"containerd": map[string]any{"config": "relative.toml"}},
+		{"prefix": "opt/msb"},
 	} {
 		if _, err := chart(t, wrong); err == nil {
 			t.Errorf("no error with the values %v", wrong)
