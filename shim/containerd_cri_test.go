@@ -46,6 +46,7 @@ func TestContainerdCRI(t *testing.T) {
 	container := func(pid cri.NamespaceMode) (string, error) {
 		c, err := r.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: sb.PodSandboxId, SandboxConfig: pod, Config: &cri.ContainerConfig{
 			Metadata: &cri.ContainerMetadata{Name: pid.String()}, Image: &cri.ImageSpec{Image: testImage}, LogPath: "c.log",
+			Mounts:  []*cri.Mount{{ContainerPath: "/image", Image: &cri.ImageSpec{Image: testImage}, Readonly: true}}, // an image volume
 			Command: []string{"/bin/sh", "-c", "trap 'exit 6' TERM; echo logged; while :; do sleep 0.1; done"},
 			Linux: &cri.LinuxContainerConfig{
 				Resources: &cri.LinuxContainerResources{MemoryLimitInBytes: 32 << 20, CpuShares: 102, OomScoreAdj: 900},
@@ -69,16 +70,15 @@ func TestContainerdCRI(t *testing.T) {
 		t.Fatal(err)
 	}
 	e, err := r.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: c, Timeout: int64(patience.Seconds()), Cmd: []string{
-		"/bin/sh", "-c", "hostname; cat /etc/resolv.conf; id; grep -c ' /dev/shm tmpfs ' /proc/mounts; cat /proc/sys/net/ipv4/ip_unprivileged_port_start; ip -o addr show dev eth0 scope global | awk '{print $4}'; exit 4",
+		"/bin/sh", "-c", "hostname; cat /etc/resolv.conf; id; grep -c ' /dev/shm tmpfs ' /proc/mounts; cat /proc/sys/net/ipv4/ip_unprivileged_port_start; ip -o addr show dev eth0 scope global | awk '{print $4}'; ls /image/bin/busybox; touch /image/tmp/x 2>/dev/null || echo read-only; exit 4",
 	}})
-	want := "web\nsearch svc.cluster.local\nnameserver 192.0.2.53\nuid=1000(user) gid=1000(user) groups=1000(user),2000(extra)\n1\n0\n" + st.GetStatus().GetNetwork().GetIp() + "/32\n"
+	want := "web\nsearch svc.cluster.local\nnameserver 192.0.2.53\nuid=1000(user) gid=1000(user) groups=1000(user),2000(extra)\n1\n0\n" + st.GetStatus().GetNetwork().GetIp() + "/32\n/image/bin/busybox\nread-only\n"
 	if err != nil || e.ExitCode != 4 || string(e.Stdout) != want {
 		t.Errorf("exec: %v, exit code %d\n%s%s", err, e.GetExitCode(), e.GetStdout(), e.GetStderr())
 	}
 	if log, err := os.ReadFile(n.file("logs/c.log")); err != nil || !strings.HasSuffix(string(log), " stdout F logged\n") {
 		t.Errorf("the log: %q, %v", log, err)
 	}
-	flood(t, r, n.shimPID(t, sb.PodSandboxId), c, n.file("logs/c.log"))
 	if s, err := r.ContainerStats(ctx, &cri.ContainerStatsRequest{ContainerId: c}); err != nil || s.Stats.Memory.GetWorkingSetBytes().GetValue() == 0 {
 		t.Errorf("stats: %v, %v", s, err)
 	}

@@ -4,8 +4,11 @@ package shim_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -13,16 +16,68 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// flood is a pod's attack on its shim: hundreds of execs at once, of which the bound's number runs and the others are refused by
-// name, and a line of 40 MB to its log. Both take little of the shim's memory, and the container goes on.
-func flood(t *testing.T, r cri.RuntimeServiceClient, shim int, container, log string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// TestContainerdFlood: a pod floods its shim with hundreds of execs at once, of which the bound's number runs and the others are refused
+// by name, and with a line of 40 MB to its log. Both take little of the shim's memory, and the container goes on. The twin is a shim
+// without the bound, which collects lines: every exec runs, and the line is in its memory.
+func TestContainerdFlood(t *testing.T) {
+	n, r := criNode(t)
+	n.stop(t)
+	n.buildUnbounded(t)
+	b, err := os.ReadFile(n.file("config.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.write(t, "config.toml", string(b)+fmt.Sprintf(`
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.unbounded]
+runtime_type = 'io.containerd.msb.v1'
+runtime_path = '%s'
+sandboxer = 'podsandbox'
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.unbounded.options]
+ConfigPath = '%s'
+`, n.file("bin/containerd-shim-msb-v1"), n.file("shim.toml")))
+	n.start(t)
+	for _, handler := range []string{"msb", "unbounded"} {
+		t.Run(handler, func(t *testing.T) { flood(t, n, r, handler) })
+	}
+}
+
+// flood is the attack. Its bounds hold for each runtime but the unbounded one.
+func flood(t *testing.T, n *node, r cri.RuntimeServiceClient, handler string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
+	own := &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER}
+	pod := &cri.PodSandboxConfig{
+		Metadata: &cri.PodSandboxMetadata{Name: handler, Namespace: "shop", Uid: handler}, Hostname: "web", LogDirectory: n.file("logs-" + handler),
+		Linux: &cri.LinuxPodSandboxConfig{
+			SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: own}, Resources: &cri.LinuxContainerResources{MemoryLimitInBytes: 256 << 20},
+		},
+	}
+	sb, err := r.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: pod, RuntimeHandler: handler})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_, err := r.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: sb.PodSandboxId})
+		if _, err2 := r.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: sb.PodSandboxId}); err != nil || err2 != nil {
+			t.Error(err, err2)
+		}
+		n.isClean(t)
+	}()
+	c, err := r.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: sb.PodSandboxId, SandboxConfig: pod, Config: &cri.ContainerConfig{
+		Metadata: &cri.ContainerMetadata{Name: "c"}, Image: &cri.ImageSpec{Image: testImage}, LogPath: "c.log", Command: []string{"/bin/sleep", "100000"},
+		Linux: &cri.LinuxContainerConfig{SecurityContext: &cri.LinuxContainerSecurityContext{NamespaceOptions: own}},
+	}})
+	if err == nil {
+		_, err = r.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: c.ContainerId})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	exec := func(args ...string) (*cri.ExecSyncResponse, error) {
-		return r.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: container, Timeout: int64(patience.Seconds()), Cmd: args})
+		return r.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: c.ContainerId, Timeout: int64(patience.Seconds()), Cmd: args})
 	}
 	const most = 64 << 20
+	bounded, shim := handler != "unbounded", n.shimPID(t, sb.PodSandboxId)
 	before := peak(t, shim)
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -43,18 +98,78 @@ func flood(t *testing.T, r cri.RuntimeServiceClient, shim int, container, log st
 		})
 	}
 	all.Wait()
-	if served == 0 || refused == 0 {
+	if served == 0 || (refused > 0) != bounded {
 		t.Errorf("%d execs were served and %d refused", served, refused)
 	}
 	const line = 40_000_000
-	if e, err := exec("/bin/sh", "-c", fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x > /proc/1/fd/1; echo after", line)); err != nil || string(e.Stdout) != "after\n" {
+	if e, err := exec("/bin/sh", "-c", fmt.Sprintf("{ head -c %d /dev/zero | tr '\\0' x; echo; } > /proc/1/fd/1; echo after", line)); err != nil || string(e.Stdout) != "after\n" {
 		t.Errorf("after %d execs: %v, %v", served, e, err)
 	}
+	log := filepath.Join(pod.LogDirectory, "c.log")
 	waitFor(t, "the line to be logged", func() bool { info, err := os.Stat(log); return err == nil && info.Size() > line })
-	if after := peak(t, shim); after-before > most {
+	after := peak(t, shim)
+	if (after-before <= most) != bounded {
 		t.Errorf("the shim had %d MiB at most, and %d before", after>>20, before>>20)
 	}
-	t.Logf("%d execs served, %d refused; the shim's memory: %d MiB, then %d", served, refused, before>>20, peak(t, shim)>>20)
+	t.Logf("%d execs served, %d refused; the shim's memory: %d MiB, then %d", served, refused, before>>20, after>>20)
+}
+
+// withoutBounds are the lines of the bounds that the flood meets, and what stands there in the twin.
+var withoutBounds = []struct{ file, from, to string }{
+	{"agentd/agentpb/limits.go", "MaxContainerExecs  = 64 ", "MaxContainerExecs  = 1000 "},
+	{"shim/stdio.go", "type output struct{ *os.File }", "type output struct {\n\t*os.File\n\tline []byte\n}"},
+	{"shim/stdio.go", "&output{f}", "&output{File: f}"},
+	{"shim/stdio.go", "\tn, err := o.File.Write(b)\n", "\tif o.line = append(o.line, b...); b[len(b)-1] != '\\n' {\n\t\treturn len(b), nil\n\t}\n\t_, err := o.File.Write(o.line)\n\tn := len(b)\n\to.line = nil\n"},
+}
+
+// buildUnbounded builds bin/containerd-shim-msb-v1 without the bounds, the agent in it too. The tree's files stay as they are.
+func (n *node) buildUnbounded(t *testing.T) {
+	t.Helper()
+	tree, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"bin", "parts", "sources"} {
+		if err := os.Mkdir(n.file(dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace := map[string]string{}
+	for _, w := range withoutBounds {
+		from, to := filepath.Join(tree, w.file), "sources/"+filepath.Base(w.file)
+		source := from
+		if replace[from] != "" {
+			source = replace[from]
+		}
+		b, err := os.ReadFile(source)
+		if err != nil || !strings.Contains(string(b), w.from) {
+			t.Fatalf("%s has no %q: %v", source, w.from, err)
+		}
+		n.write(t, to, strings.ReplaceAll(string(b), w.from, w.to))
+		replace[from] = n.file(to)
+	}
+	run := func(dir, name string, args ...string) {
+		t.Helper()
+		b, err := json.Marshal(map[string]any{"Replace": replace})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.write(t, "overlay.json", string(b))
+		cmd := exec.Command(name, args...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=-overlay="+n.file("overlay.json"), "OUT="+n.file("parts"))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", name, err, out)
+		}
+	}
+	run(tree, "internal/guest/build.sh")
+	parts, err := os.ReadDir(n.file("parts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range parts {
+		replace[filepath.Join(tree, "internal/guest/assets/bin", p.Name())] = n.file("parts/" + p.Name())
+	}
+	run(tree, "go", "-C", "shim", "build", "-trimpath", "-ldflags", "-s -w", "-o", n.file("bin")+"/", "./cmd/containerd-shim-msb-v1")
 }
 
 // peak is the most memory that a process had, in bytes.

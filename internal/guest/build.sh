@@ -1,11 +1,12 @@
 #!/bin/sh
 # Builds the parts of the guest that msb carries inside itself, into
 # internal/guest/assets/bin: the agent's root disk and the image "builtin". Needs Go and
-# busybox (Debian: busybox-static). Does nothing when nothing has changed.
+# busybox (Debian: busybox-static). Does nothing when nothing has changed. OUT is another
+# directory to write to.
 set -eu
 cd "$(dirname "$0")/../.."
 arch=$(go env GOARCH)
-out=internal/guest/assets/bin
+out=${OUT:-internal/guest/assets/bin}
 version=${VERSION:-$(git describe --tags --always 2>/dev/null || echo dev)}
 busybox=
 for b in /bin/busybox /usr/bin/busybox; do
