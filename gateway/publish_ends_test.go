@@ -36,6 +36,19 @@ func (l *short) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
+// slowSink takes a moment for each line of a published port, so that who doesn't wait for it is seen.
+type slowSink struct{ audit.Sink }
+
+// Emit implements audit.Sink.
+func (s slowSink) Emit(e audit.Event) {
+	if e.Kind == audit.PortFlow {
+		time.Sleep(20 * time.Millisecond)
+	}
+	s.Sink.Emit(e)
+}
+
+func slowLines(c *gateway.Config) { c.Audit = slowSink{c.Audit} }
+
 // TestI11_EndedClientsOfPortsFreeTheirSlots, however they end: with slots that stay taken, clients could connect until nobody
 // is let in any more. The port outlives what Accept meets, and its end comes when the last line is written.
 func TestI11_EndedClientsOfPortsFreeTheirSlots(t *testing.T) {
@@ -52,7 +65,7 @@ func TestI11_EndedClientsOfPortsFreeTheirSlots(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const clients = 3
-			w := gatewaytest.Start(t, "")
+			w := gatewaytest.StartWith(t, gatewaytest.Policy(t, ""), slowLines)
 			w.Resolve("up.example", dns.TypeA) // the link is up then
 			greets(t, w, 8080)
 			inner, err := net.Listen("tcp", "127.0.0.1:0")
@@ -259,7 +272,7 @@ func TestPublishedUDPPortsEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := gatewaytest.Start(t, "")
+			w := gatewaytest.StartWith(t, gatewaytest.Policy(t, ""), slowLines)
 			w.Resolve("up.example", dns.TypeA) // the link is up then
 			answersUDP(t, w, 5353, w.Gateway.Link().Gateway4, always)
 			conn := listenUDP(t, "udp", ":0")

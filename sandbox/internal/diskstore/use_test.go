@@ -244,10 +244,17 @@ func TestCancelledCopiesLeaveNothing(t *testing.T) {
 	if _, err := os.Lstat(to); err == nil {
 		t.Error("a disk was left")
 	}
+	from, err := os.Open(disk)
+	must(t, err)
+	defer from.Close()
+	half, err := os.Create(filepath.Join(t.TempDir(), "half"))
+	must(t, err)
+	defer half.Close()
+	if err := copySparse(ctx, half, from, state.Free); !errors.Is(err, context.Canceled) {
+		t.Errorf("a copy: %v", err)
+	}
 	if err := CopyDisk(ctx, to, disk); err == nil {
 		return // it shares blocks, which takes no time
-	} else if !errors.Is(err, context.Canceled) {
-		t.Errorf("a copy: %v", err)
 	}
 	if _, err := os.Lstat(to); err == nil {
 		t.Error("a copy was left")
@@ -406,6 +413,11 @@ func TestI13_StoresAreToldFromForeignFiles(t *testing.T) {
 			t.Errorf("%s: %v, want ErrForeign", name, err)
 		}
 		must(t, os.Remove(path))
+	}
+	for name, mode := range map[string]fs.FileMode{stagedDisk: fs.ModeDir, "archive": fs.ModeSymlink, "chunk-0": fs.ModeNamedPipe, newDir: 0, droppedDir: fs.ModeSymlink} {
+		if _, ok := workForm(name, mode); ok {
+			t.Errorf("%s of a work may be %v", name, mode)
+		}
 	}
 	for _, name := range []string{lockFile, namesDir, chunksDir, tmpDir} {
 		for _, mode := range []fs.FileMode{0, fs.ModeDir, fs.ModeSymlink} {
