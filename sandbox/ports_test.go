@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // TestPortsOfStoppedSandboxesChange: what is added holds at the next start, and what is removed does not.
@@ -37,5 +39,24 @@ func TestPortsOfStoppedSandboxesChange(t *testing.T) {
 	}
 	if _, err := h.Ports().Add(t.Context(), "none", one); !errors.Is(err, ErrNoSandbox) {
 		t.Errorf("of no sandbox: %v", err)
+	}
+}
+
+// TestI15_PortsOfStoppedSandboxesNeedTheFloor, as those of running ones do. The twin's floor admits clients.
+func TestI15_PortsOfStoppedSandboxesNeedTheFloor(t *testing.T) {
+	t.Parallel()
+	for floor, want := range map[string]error{"version = 1\n": ErrPort, "version = 1\n[[ingress.allow]]\ncidrs = [\"192.0.2.0/24\"]\n": nil} {
+		h := newHome(t)
+		must(t, aNamed(t, h, "web"))
+		st, err := loadStored(h, "web")
+		must(t, err)
+		st.Floor = floor
+		must(t, state.WriteJSON(namedPath(h, "web"), state.StoredFile, st))
+		if _, err := h.Ports().Add(t.Context(), "web", Port{Guest: 80}); !errors.Is(err, want) || want != nil && !strings.Contains(err.Error(), "floor") {
+			t.Errorf("under %q: %v, want %v", floor, err, want)
+		}
+		if got, err := h.Ports().List("web"); err != nil || (len(got) == 0) != (want != nil) {
+			t.Errorf("under %q: %v, %v", floor, got, err)
+		}
 	}
 }

@@ -155,4 +155,12 @@ func TestIdentityIsOnlyWhatIsThere(t *testing.T) {
 	if to, err := os.Readlink(filepath.Join(root, "var/lib/dbus/machine-id")); err != nil || to != "/etc/machine-id" {
 		t.Errorf("%q, %v", to, err)
 	}
+	// One that is a link itself leads to the parent's.
+	root = diskTree(t, map[string]string{"var/id": "0123\n", "etc/machine-id": "-> ../var/id"})
+	if err := RenewIdentity(root); err != nil {
+		t.Fatal(err)
+	}
+	if id, err := os.ReadFile(filepath.Join(root, "etc/machine-id")); err != nil || len(id) != 33 {
+		t.Errorf("%q, %v", id, err)
+	}
 }

@@ -161,3 +161,25 @@ func TestCachesBelongToTheUserOfTheSandbox(t *testing.T) {
 		}
 	}
 }
+
+// TestCachesAreWhereTheToolsLook: a sandbox's variable replaces the image's.
+func TestCachesAreWhereTheToolsLook(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ image, own, want string }{
+		{"/image", "", "/image"}, {"", "/own", "/own"}, {"/image", "/own", "/own"},
+	} {
+		plan := &state.Plan{}
+		plan.Caches = []string{"pip"}
+		if c.image != "" {
+			plan.Image.Env = []string{"PIP_CACHE_DIR=" + c.image}
+		}
+		if c.own != "" {
+			plan.Env = []string{"PIP_CACHE_DIR=" + c.own}
+		}
+		var root agentclient.Root
+		must(t, newSupervisor(plan, nil, nil).addCaches(&root))
+		if len(root.Caches) != 1 || root.Caches[0].Path != c.want {
+			t.Errorf("%q in the image, %q in the sandbox: %+v", c.image, c.own, root.Caches)
+		}
+	}
+}
