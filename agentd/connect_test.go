@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
 )
@@ -197,4 +198,14 @@ func TestConnectionsLeadToTheGuestsInterfaces(t *testing.T) {
 		return
 	}
 	t.Skip("no interface has an address")
+}
+
+// TestSilentClientsKeepTheirSession: a program that connects and has nothing to ask at first is not taken for one that never
+// greets, whose connection ends after 5 seconds.
+func TestSilentClientsKeepTheirSession(t *testing.T) {
+	c := proxied(t, dial(t, agentclient.Options{}))
+	time.Sleep(6 * time.Second)
+	if _, err := c.Stats(t.Context()); err != nil {
+		t.Error(err)
+	}
 }

@@ -104,6 +104,7 @@ func newClient(rwc io.ReadWriteCloser) (*Client, error) {
 		rwc.Close()
 		return nil, fmt.Errorf("agent session: %w", err)
 	}
+	conn.Connect() // before the first call, which may come late: Serve ends connections that don't greet it
 	c.conn, c.api, c.files, c.jobs = conn, agentpb.NewAgentClient(conn), agentpb.NewFilesClient(conn), agentpb.NewJobsClient(conn)
 	c.dirs, c.ports, c.loopback = agentpb.NewDirectoriesClient(conn), agentpb.NewPortsClient(conn), agentpb.NewLoopbackClient(conn)
 	c.conns, c.supervisor, c.freezer = agentpb.NewConnectionsClient(conn), agentpb.NewSupervisorClient(conn), agentpb.NewFreezerClient(conn)
