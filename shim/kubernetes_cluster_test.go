@@ -37,6 +37,9 @@ const (
 	server   = "https://" + nodeIP + ":6443"
 )
 
+// ofCNI are the network namespaces of pods, of this cluster and of any other containerd's of the machine.
+const ofCNI = "/run/netns/cni-*"
+
 // cluster is a Kubernetes of one node. The node is this machine, in a network namespace of its own; a second namespace is
 // the world outside, where the tests' servers are.
 type cluster struct {
@@ -45,6 +48,7 @@ type cluster struct {
 	pki      *authority
 	world    string
 	programs map[string]*running
+	others   []string // network namespaces of CNI's that a killed run has left, or another program's
 }
 
 // startCluster starts every part of a cluster, and waits until its node is ready.
@@ -56,7 +60,8 @@ func startCluster(t *testing.T) *cluster {
 	n, r := criNode(t)
 	n.stop(t)
 	name := filepath.Base(n.dir)
-	c := &cluster{node: n, runtime: r, world: name + "w", programs: map[string]*running{}}
+	others, _ := filepath.Glob(ofCNI)
+	c := &cluster{node: n, runtime: r, world: name + "w", programs: map[string]*running{}, others: others}
 	n.netns = name
 	c.connect(t)
 	c.keepTunables(t)
@@ -218,13 +223,13 @@ func (c *cluster) left(t *testing.T) (all []string) {
 			all = append(all, strconv.Itoa(p.pid)+" "+p.line)
 		}
 	}
-	patterns := []string{home + "/run/*", c.file("s/*"), c.file("state/io.containerd.runtime.v2.task/k8s.io/*"), c.file("kubelet/pods/*"), "/run/netns/cni-*"}
+	patterns := []string{home + "/run/*", c.file("s/*"), c.file("state/io.containerd.runtime.v2.task/k8s.io/*"), c.file("kubelet/pods/*"), ofCNI}
 	for _, dir := range c.groups() {
 		patterns = append(patterns, dir+"/kubepods/pod*", dir+"/kubepods/*/pod*")
 	}
 	for _, pattern := range patterns {
 		names, _ := filepath.Glob(pattern)
-		all = append(all, names...)
+		all = append(all, slices.DeleteFunc(names, func(name string) bool { return slices.Contains(c.others, name) })...)
 	}
 	root := c.file("kubelet") // which the kubelet has made a mount
 	return append(all, slices.DeleteFunc(c.mounts(t), func(m string) bool { return m == root })...)

@@ -3,59 +3,50 @@
 package shim_test
 
 import (
-	"archive/tar"
-	"bytes"
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
-
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 var (
 	update = flag.Bool("update", false, "write down the results of TestNodeConformance")
 	focus  = flag.String("focus", "", "run those tests of TestNodeConformance alone whose names match this expression")
+	full   = flag.Bool("full", false, "TestNodeConformance: every test of node conformance, and not a list of 40")
+	procs  = flag.Int("procs", 3, "TestNodeConformance: tests at once with each runtime")
 )
 
-// conformanceFile lists Kubernetes' own tests, each with its result with runc and with msb, and why these differ:
+// Records of Kubernetes' own tests, each with its result with runc and with msb, and why it isn't passed with both:
 //
 //	RUNC MSB NAME | WHY
-const conformanceFile = "testdata/nodeconformance.txt"
+//
+// A name of the list is the beginning of a test's.
+const (
+	listOfForty = "testdata/nodeconformance.txt"
+	listOfAll   = "testdata/nodeconformance-full.txt"
+)
 
-// unknown is a result that was not recorded yet.
-const unknown = "-"
+// notRun is the result of a test that isn't run.
+const notRun = "-"
 
 type conformance struct {
 	runc, msb string
 	name, why string
 }
 
-// TestNodeConformance runs tests of Kubernetes' e2e.test, those of a list, in pods of runc and in pods of msb, and compares the results
-// with those that are written down.
+// TestNodeConformance runs tests of Kubernetes' e2e.test in pods of runc and, beside them in the same cluster, in pods of msb, and
+// compares the results with those that are written down.
 func TestNodeConformance(t *testing.T) {
-	text, err := os.ReadFile(conformanceFile)
-	if err != nil {
-		t.Fatal(err)
+	file := listOfForty
+	if *full {
+		file = listOfAll
 	}
-	only := regexp.MustCompile(*focus)
-	var all, want []conformance
-	for line := range strings.Lines(string(text)) {
-		if f := strings.SplitN(strings.TrimSpace(line), " ", 3); len(f) == 3 && f[0] != "#" {
-			name, why, _ := strings.Cut(f[2], " | ")
-			all = append(all, conformance{f[0], f[1], name, why})
-			if only.MatchString(name) {
-				want = append(want, all[len(all)-1])
-			}
-		}
-	}
+	record := readRecord(t, file)
 	c := startCluster(t)
 	c.floor(t, podsReached)
 	settings, err := os.ReadFile(c.file("shim.toml"))
@@ -64,38 +55,205 @@ func TestNodeConformance(t *testing.T) {
 	}
 	c.write(t, "shim.toml", string(settings)+"host_profiles = \"drop\"\n") // most of these pods have RuntimeDefault
 	c.importE2EImages(t)
-	c.feed(t, everyPodMSB, "apply", "-f", "-")
-	c.becomes(t, "msb")
-	msb := c.e2e(t, "msb", want)
-	c.kubectl(t, "delete", "mutatingadmissionpolicybinding", "msb")
-	c.becomes(t, "")
-	runc := c.e2e(t, "runc", want)
-	var out strings.Builder
-	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "#") {
-			out.WriteString(line)
+	c.pki.issue(t, userMSB, userMSB, "system:masters")
+	c.pki.kubeconfig(t, userMSB, server)
+	c.usersPodsMSB(t)
+	runs := record.runs()
+	got := map[string]map[string]string{"runc": {}, "msb": {}}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for runtime, user := range map[string]string{"runc": "admin", "msb": userMSB} {
+		for i, r := range runs {
+			all.Go(func() {
+				results, err := c.e2e(t, fmt.Sprintf("%s-%d", runtime, i), user, r)
+				if err != nil {
+					t.Errorf("%s: %v", runtime, err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for name, result := range results {
+					if result != notRun || got[runtime][name] == "" {
+						got[runtime][name] = result
+					}
+				}
+			})
 		}
 	}
-	for _, w := range all {
-		if !slices.Contains(want, w) {
-			runc[w.name], msb[w.name] = w.runc, w.msb
-		} else if w.runc != unknown && runc[w.name] != w.runc || w.msb != unknown && msb[w.name] != w.msb {
-			t.Errorf("%s: runc %s, msb %s; want %s, %s", w.name, runc[w.name], msb[w.name], w.runc, w.msb)
+	all.Wait()
+	after := record.with(t, got["runc"], got["msb"])
+	if *update {
+		after.write(t, file, c.versions(t))
+	}
+}
+
+// record is what a file says of tests.
+type record struct {
+	comments []string
+	tests    []conformance
+}
+
+func readRecord(t *testing.T, file string) *record {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &record{}
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if f := strings.SplitN(line, " ", 3); strings.HasPrefix(line, "#") {
+			r.comments = append(r.comments, line)
+		} else if len(f) == 3 {
+			name, why, _ := strings.Cut(f[2], " | ")
+			r.tests = append(r.tests, conformance{f[0], f[1], name, why})
 		}
-		if runc[w.name] != msb[w.name] && w.why == "" && slices.Contains(want, w) {
-			t.Errorf("%s: no reason for the difference", w.name)
+	}
+	return r
+}
+
+// e2eRun is a run of ginkgo's: the flags that choose its tests, and how many are run at once.
+type e2eRun struct {
+	flags []string
+	procs int
+}
+
+// runs are those that make up the record, beside each other. Slow tests wait for most of their time.
+func (r *record) runs() []e2eRun {
+	only := regexp.MustCompile(*focus)
+	if *full {
+		of := func(labels string, procs int) e2eRun {
+			run := e2eRun{[]string{"--label-filter=NodeConformance && !Disruptive && " + labels}, procs}
+			if *focus != "" {
+				run.flags = append(run.flags, "--focus="+*focus)
+			}
+			return run
 		}
-		fmt.Fprintf(&out, "%s %s %s", runc[w.name], msb[w.name], w.name)
-		if w.why != "" {
-			out.WriteString(" | " + w.why)
+		return []e2eRun{of("!Slow", *procs), of("Slow", slowAtOnce)}
+	}
+	var flags []string
+	for _, c := range r.tests {
+		if only.MatchString(c.name) {
+			flags = append(flags, "--focus="+regexp.QuoteMeta("] "+c.name))
+		}
+	}
+	return []e2eRun{{flags, *procs}}
+}
+
+// slowAtOnce is how many slow tests are run beside each other: all.
+const slowAtOnce = 10
+
+// with is the record with new results. What differs from it fails the test, and so does a test that isn't passed with both runtimes
+// if nothing says why.
+func (r *record) with(t *testing.T, runc, msb map[string]string) *record {
+	t.Helper()
+	only := regexp.MustCompile(*focus)
+	tests := slices.Clone(r.tests)
+	known := func(name string) bool {
+		return slices.ContainsFunc(tests, func(c conformance) bool { return c.name == name })
+	}
+	for name := range runc {
+		if *full && !known(name) {
+			tests = append(tests, conformance{notRun, notRun, name, ""})
+			if !*update {
+				t.Errorf("%s: not in %s", name, listOfAll)
+			}
+		}
+	}
+	if *full {
+		slices.SortStableFunc(tests, func(a, b conformance) int { return strings.Compare(a.name, b.name) })
+	}
+	out := &record{comments: r.comments}
+	for _, c := range tests {
+		if !only.MatchString(c.name) {
+			out.tests = append(out.tests, c)
+			continue
+		}
+		now := c
+		var found bool
+		if now.runc, found = resultOf(runc, c.name); !found {
+			t.Errorf("%s: e2e.test has no such test", c.name)
+			continue
+		}
+		now.msb, _ = resultOf(msb, c.name)
+		if !*update && now != c {
+			t.Errorf("%s: runc %s, msb %s; want %s, %s", c.name, now.runc, now.msb, c.runc, c.msb)
+		}
+		if (now.runc != "passed" || now.msb != "passed") && now.why == "" {
+			t.Errorf("%s: runc %s, msb %s, and nothing says why", c.name, now.runc, now.msb)
+		}
+		out.tests = append(out.tests, now)
+	}
+	return out
+}
+
+// resultOf finds a test's result: of the list of 40 by the beginning of its name.
+func resultOf(results map[string]string, name string) (string, bool) {
+	if got, ok := results[name]; ok || *full {
+		return got, ok
+	}
+	for test, got := range results {
+		if strings.HasPrefix(test, name) {
+			return got, true
+		}
+	}
+	return "", false
+}
+
+// summary is the line of a record that says what was run, and how much of it passed.
+const summary = "# Kubernetes "
+
+func (r *record) write(t *testing.T, file, versions string) {
+	t.Helper()
+	count := func(of func(conformance) string) (text string) {
+		numbers := map[string]int{}
+		for _, c := range r.tests {
+			numbers[of(c)]++
+		}
+		for _, state := range []string{"passed", "failed", "skipped", notRun} {
+			if n := numbers[state]; n > 0 {
+				text += fmt.Sprintf(", %d %s", n, strings.Replace(state, notRun, "not run", 1))
+			}
+			delete(numbers, state)
+		}
+		for state, n := range numbers {
+			text += fmt.Sprintf(", %d %s", n, state)
+		}
+		return strings.TrimPrefix(text, ", ")
+	}
+	var out strings.Builder
+	for _, line := range r.comments {
+		if !strings.HasPrefix(line, summary) {
+			out.WriteString(line + "\n")
+		}
+	}
+	fmt.Fprintf(&out, "%s%s. %d tests; with runc %s; with msb %s.\n", summary, versions, len(r.tests),
+		count(func(c conformance) string { return c.runc }), count(func(c conformance) string { return c.msb }))
+	for _, c := range r.tests {
+		fmt.Fprintf(&out, "%s %s %s", c.runc, c.msb, c.name)
+		if c.why != "" {
+			out.WriteString(" | " + c.why)
 		}
 		out.WriteString("\n")
 	}
-	if *update {
-		if err := os.WriteFile(conformanceFile, []byte(out.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.WriteFile(file, []byte(out.String()), 0o600); err != nil {
+		t.Fatal(err)
 	}
+}
+
+// versions are those of Kubernetes and of what runs its pods.
+func (c *cluster) versions(t *testing.T) string {
+	t.Helper()
+	node := c.kubectl(t, "get", "node", "node", "-o", "jsonpath={.status.nodeInfo.kubeletVersion}, {.status.nodeInfo.containerRuntimeVersion}")
+	runc, err := exec.Command("runc", "--version").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(runc), "\n")
+	groups := "1"
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		groups = "2"
+	}
+	return strings.ReplaceAll(node, "://", " ") + ", " + strings.Replace(first, "runc version", "runc", 1) + ", control groups of version " + groups
 }
 
 // podsReached lets pods connect to each other, as they may with runc.
@@ -108,13 +266,29 @@ protocol = "tcp"
 private = true
 `
 
-// everyPodMSB gives each new pod the runtime class, with its overhead, which the API server looks at before policies are applied.
-const everyPodMSB = `
+// userMSB is who makes the namespaces whose pods get the runtime class msb.
+const userMSB = "e2e-msb"
+
+// usersPods label the namespaces that a user makes, and give each new pod in them the runtime class, with its overhead, which the API
+// server looks at before policies are applied.
+const usersPods = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicy
-metadata: {name: msb}
+metadata: {name: namespaces}
 spec:
-  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [namespaces]}]}
+  matchConditions: [{name: user, expression: "request.userInfo.username == 'USER'"}]
+  failurePolicy: Fail
+  reinvocationPolicy: Never
+  mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: "add", path: "/metadata/labels/of", value: "msb"}]'}}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: pods}
+spec:
+  matchConstraints:
+    namespaceSelector: {matchLabels: {of: msb}}
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
   matchConditions: [{name: none, expression: "!has(object.spec.runtimeClassName)"}]
   failurePolicy: Fail
   reinvocationPolicy: Never
@@ -127,118 +301,27 @@ spec:
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicyBinding
-metadata: {name: msb}
-spec: {policyName: msb}
+metadata: {name: namespaces}
+spec: {policyName: namespaces}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: pods}
+spec: {policyName: pods}
 `
 
-// becomes waits until new pods have a runtime class.
-func (c *cluster) becomes(t *testing.T, class string) {
+// usersPodsMSB applies these policies, and waits until they hold: in a namespace of the user's, and in no other.
+func (c *cluster) usersPodsMSB(t *testing.T) {
 	t.Helper()
-	c.eventually(t, "class "+class+".", "run", "probe", "--image", testImage, "--dry-run=server", "-o", "jsonpath=class {.spec.runtimeClassName}.")
-}
-
-// e2e runs the tests of the list, and returns their results by name.
-func (c *cluster) e2e(t *testing.T, runtime string, list []conformance) map[string]string {
-	t.Helper()
-	report := c.file(runtime + ".json")
-	args := []string{
-		filepath.Join(os.Getenv(envKubernetes), "e2e.test"), "--kubeconfig=" + c.pki.file("admin.conf"), "--provider=skeleton", "--kubectl-path=" + filepath.Join(os.Getenv(envKubernetes), "kubectl"),
-		"--disable-log-dump", "--ginkgo.v", "--ginkgo.json-report=" + report, "--ginkgo.no-color", "--ginkgo.seed=1", "--ginkgo.timeout=3h",
+	c.feed(t, strings.ReplaceAll(usersPods, "USER", userMSB), "apply", "-f", "-")
+	as := []string{"--as=" + userMSB, "--as-group=system:masters"}
+	c.eventually(t, "msb", append(as, "create", "namespace", "probe", "--dry-run=server", "-o", "jsonpath={.metadata.labels.of}")...)
+	for name, of := range map[string]struct {
+		as   []string
+		want string
+	}{"probe-msb": {as, "class msb."}, "probe-runc": {nil, "class ."}} {
+		c.kubectl(t, append(of.as, "create", "namespace", name)...)
+		c.eventually(t, of.want, "-n", name, "run", "probe", "--image", testImage, "--dry-run=server", "-o", "jsonpath=class {.spec.runtimeClassName}.")
+		c.kubectl(t, "delete", "namespace", name, "--wait=false")
 	}
-	for _, l := range list {
-		args = append(args, "--ginkgo.focus="+regexp.QuoteMeta("] "+l.name))
-	}
-	log, err := os.Create(c.file("e2e-" + runtime + ".log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	cmd := inside(c.netns, args...)
-	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, c.dir
-	var exit *exec.ExitError
-	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	b, err := os.ReadFile(report)
-	if err != nil {
-		text, _ := os.ReadFile(log.Name())
-		t.Fatalf("%v; e2e.test says:\n%s", err, text[max(0, len(text)-8<<10):])
-	}
-	var suites []struct {
-		SpecReports []struct {
-			ContainerHierarchyTexts    []string
-			LeafNodeType, LeafNodeText string
-			State                      string
-			RunTime                    int64
-			Failure                    struct{ Message string }
-		}
-	}
-	if err := json.Unmarshal(b, &suites); err != nil {
-		t.Fatal(err)
-	}
-	results := map[string]string{}
-	for _, s := range suites {
-		for _, r := range s.SpecReports {
-			_, name, _ := strings.Cut(strings.Join(append(r.ContainerHierarchyTexts, r.LeafNodeText), " "), "] ")
-			at := slices.IndexFunc(list, func(l conformance) bool { return strings.HasPrefix(name, l.name) })
-			if at < 0 || r.LeafNodeType != "It" || r.State == "skipped" && r.RunTime == 0 {
-				continue
-			}
-			results[list[at].name] = r.State
-			t.Logf("%s: %s (%d s) %s %.1000s", runtime, r.State, r.RunTime/1e9, list[at].name, r.Failure.Message)
-		}
-	}
-	return results
-}
-
-// importE2EImages makes the images that the tests name: of Debian's busybox, and of Kubernetes' agnhost.
-func (c *cluster) importE2EImages(t *testing.T) {
-	t.Helper()
-	busybox, err := busyboxLayer()
-	if err != nil {
-		t.Fatal(err)
-	}
-	program, err := os.ReadFile(filepath.Join(os.Getenv(envKubernetes), "agnhost"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	const curl = "#!/bin/sh\nexec wget -q -O - \"$@\"\n" // which Alpine's image has
-	var agnhost bytes.Buffer
-	w := tar.NewWriter(&agnhost)
-	err = errors.Join(
-		w.WriteHeader(&tar.Header{Name: "agnhost", Mode: 0o755, Size: int64(len(program))}), write(w, program),
-		w.WriteHeader(&tar.Header{Name: "bin/curl", Mode: 0o755, Size: int64(len(curl))}), write(w, []byte(curl)),
-		w.WriteHeader(&tar.Header{Name: "agnhost-2", Typeflag: tar.TypeSymlink, Linkname: "agnhost"}),
-		w.WriteHeader(&tar.Header{Name: "uploads/", Typeflag: tar.TypeDir, Mode: 0o755}), w.Close(),
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const of = "registry.k8s.io/e2e-test-images/"
-	path := []string{"PATH=/bin:/"}
-	for name, i := range map[string]struct {
-		config v1.Config
-		layers [][]byte
-	}{
-		of + "busybox:1.37.0-1":        {v1.Config{Cmd: []string{"sh"}, Env: path}, [][]byte{busybox}},
-		of + "nonroot:1.5":             {v1.Config{Cmd: []string{"sh"}, Env: path, User: "1234"}, [][]byte{busybox}},
-		of + "agnhost:2.63.0":          {v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, Env: path}, [][]byte{busybox, agnhost.Bytes()}},
-		of + "nginx:1.27-0":            {v1.Config{Entrypoint: []string{"/agnhost", "test-webserver"}, Env: path}, [][]byte{busybox, agnhost.Bytes()}},
-		"registry.k8s.io/pause:3.10.2": {v1.Config{Entrypoint: []string{"/agnhost", "pause"}, Env: path}, [][]byte{busybox, agnhost.Bytes()}},
-	} {
-		dir := c.file("e2e-image")
-		err := writeImage(dir, dir+".tar", name, i.config, i.layers...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.must(t, "-n", "k8s.io", "images", "import", "--local", dir+".tar")
-		if err := errors.Join(os.RemoveAll(dir), os.Remove(dir+".tar")); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func write(w *tar.Writer, b []byte) error {
-	_, err := w.Write(b)
-	return err
 }

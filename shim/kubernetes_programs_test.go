@@ -54,7 +54,7 @@ imageGCHighThresholdPercent: 100
 runtimeRequestTimeout: 8m
 syncFrequency: 5s
 nodeStatusUpdateFrequency: 5s
-maxPods: 30
+maxPods: 100
 `, c.dir, nodeIP, worldDNS, filepath.Base(c.dir))
 }
 

@@ -288,8 +288,8 @@ func (n *node) importImage(t *testing.T) {
 	n.must(t, "images", "import", "--local", n.file("image.tar"))
 }
 
-// writeImage writes an OCI archive of an image, by way of a directory.
-func writeImage(dir, archive, ref string, config v1.Config, layers ...[]byte) error {
+// makeImage makes an image of layers, which are tar archives.
+func makeImage(config v1.Config, layers ...[]byte) (v1.Image, error) {
 	img := empty.Image
 	for _, layer := range layers {
 		l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer)), nil })
@@ -297,10 +297,15 @@ func writeImage(dir, archive, ref string, config v1.Config, layers ...[]byte) er
 			img, err = mutate.AppendLayers(img, l)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	img, err := mutate.ConfigFile(img, &v1.ConfigFile{Architecture: "amd64", OS: "linux", RootFS: v1.RootFS{Type: "layers", DiffIDs: diffIDs(img)}, Config: config})
+	return mutate.ConfigFile(img, &v1.ConfigFile{Architecture: "amd64", OS: "linux", RootFS: v1.RootFS{Type: "layers", DiffIDs: diffIDs(img)}, Config: config})
+}
+
+// writeImage writes an OCI archive of an image, by way of a directory.
+func writeImage(dir, archive, ref string, config v1.Config, layers ...[]byte) error {
+	img, err := makeImage(config, layers...)
 	if err != nil {
 		return err
 	}

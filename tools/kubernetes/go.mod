@@ -3,6 +3,7 @@ module github.com/msb-project/msb/tools/kubernetes
 go 1.26.8
 
 tool (
+	github.com/onsi/ginkgo/v2/ginkgo
 	go.etcd.io/etcd/server/v3
 	k8s.io/kubernetes/cmd/kube-apiserver
 	k8s.io/kubernetes/cmd/kube-controller-manager
