@@ -70,8 +70,9 @@ func Dial(ctx context.Context, rwc io.ReadWriteCloser, opts Options) (*Client, e
 func Attach(rwc io.ReadWriteCloser) (*Client, error) { return newClient(rwc) }
 
 func newClient(rwc io.ReadWriteCloser) (*Client, error) {
-	c := &Client{done: make(chan struct{}), close: sync.OnceValue(rwc.Close)}
-	s := &stream{ReadWriteCloser: rwc, ended: c.streamEnded}
+	closed := sync.OnceValue(rwc.Close)
+	c := &Client{done: make(chan struct{}), close: closed}
+	s := &stream{ReadWriteCloser: rwc, close: closed, ended: c.streamEnded}
 	once := make(chan *stream, 1)
 	once <- s
 	conn, err := grpc.NewClient("passthrough:///agent",

@@ -12,6 +12,7 @@ import (
 // how it ended: end of file and a broken protocol look alike from above.
 type stream struct {
 	io.ReadWriteCloser
+	close func() error // the Client closes it too
 	// ended is called once, with the first reason: an I/O error, or nil if gRPC closed a
 	// healthy stream because of what it read.
 	ended func(error)
@@ -39,7 +40,7 @@ func (s *stream) Write(p []byte) (int, error) {
 // Close is called by gRPC, also when the peer broke HTTP/2.
 func (s *stream) Close() error {
 	s.end(nil)
-	return s.ReadWriteCloser.Close()
+	return s.close()
 }
 
 func (s *stream) end(err error) { s.once.Do(func() { s.ended(err) }) }
