@@ -32,14 +32,26 @@ func (c *cluster) importE2EImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const curl, bash = "#!/bin/sh\nexec wget -q -O - \"$@\"\n", "#!/bin/sh\nexec sh \"$@\"\n" // which Alpine's image has
 	agnhost, escalation := programLayer(t, tar.Header{Name: "agnhost", Mode: 0o755}), programLayer(t, tar.Header{Name: "nonewprivs", Mode: 0o4755})
+	c.pki.issue(t, "localhost", "localhost", "", "localhost", "127.0.0.1")
+	files := map[string]string{ // of which Alpine's image has the programs
+		"bin/curl": "#!/bin/sh\nfor url; do :; done\nexec wget -q -O - \"$url\"\n",
+		"bin/bash": "#!/bin/sh\nexec sh \"$@\"\n",
+	}
+	for _, name := range []string{"localhost.crt", "localhost.key"} {
+		b, err := os.ReadFile(c.pki.file(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = string(b)
+	}
 	var more bytes.Buffer
 	w := tar.NewWriter(&more)
+	for name, text := range files {
+		err = errors.Join(err, w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(text))}), write(w, []byte(text)))
+	}
 	err = errors.Join(
-		w.WriteHeader(&tar.Header{Name: "bin/curl", Mode: 0o755, Size: int64(len(curl))}), write(w, []byte(curl)),
-		w.WriteHeader(&tar.Header{Name: "bin/bash", Mode: 0o755, Size: int64(len(bash))}), write(w, []byte(bash)),
-		w.WriteHeader(&tar.Header{Name: "agnhost-2", Typeflag: tar.TypeSymlink, Linkname: "agnhost"}),
+		err, w.WriteHeader(&tar.Header{Name: "agnhost-2", Typeflag: tar.TypeSymlink, Linkname: "agnhost"}),
 		w.WriteHeader(&tar.Header{Name: "uploads/", Typeflag: tar.TypeDir, Mode: 0o755}), w.Close(),
 	)
 	if err != nil {
