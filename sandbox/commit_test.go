@@ -86,6 +86,25 @@ func TestCommittedImagesAreLoaded(t *testing.T) {
 	}
 }
 
+// anImage loads an image of that name, and returns the digest of its disk.
+func anImage(t *testing.T, h *Home, ref string) string {
+	t.Helper()
+	text := anArchive(t, []string{"etc/passwd"}, nil)
+	layer, err := os.Create(filepath.Join(t.TempDir(), "layer"))
+	must(t, err)
+	defer func() { _ = layer.Close() }()
+	_, err = layer.Write(text)
+	must(t, err)
+	sum := sha256.Sum256(text)
+	var b bytes.Buffer
+	must(t, writeImage(&b, ref, &image.Config{}, layer, hex.EncodeToString(sum[:])))
+	store, err := Store(h)
+	must(t, err)
+	all, err := store.Load(t.Context(), &b, image.LoadOptions{})
+	must(t, err)
+	return all[0].Digest
+}
+
 func TestI14_CommitsNameImagesOfTheCache(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)

@@ -54,3 +54,33 @@ func TestPruneRemovesWhatItNames(t *testing.T) {
 		t.Errorf("%+v, %v", kept, err)
 	}
 }
+
+// TestI13_PruneKeepsImagesOfWhatStays: a sandbox that can't be removed still needs its image. The twin is removed, and its
+// image goes with it.
+func TestI13_PruneKeepsImagesOfWhatStays(t *testing.T) {
+	t.Parallel()
+	for _, stays := range []bool{true, false} {
+		h := newHome(t)
+		digest := anImage(t, h, "tools:1")
+		must(t, aNamed(t, h, "web"))
+		st, err := loadStored(h, "web")
+		must(t, err)
+		st.ImageDigest = digest
+		must(t, state.WriteJSON(namedPath(h, "web"), state.StoredFile, st))
+		store, err := Store(h)
+		must(t, err)
+		must(t, store.Remove("tools:1", digest)) // its name
+		if stays {
+			must(t, os.WriteFile(namedPath(h, "web", "mine"), nil, 0o600)) // which no removal takes along
+		}
+		pruned, err := h.Prune(t.Context(), PruneOptions{Stopped: true})
+		if (err != nil) != stays {
+			t.Errorf("stays %t: %v", stays, err)
+		}
+		left, err := store.Unneeded()
+		must(t, err)
+		if _, there := left[digest]; there != stays {
+			t.Errorf("stays %t: its image is there: %t; pruned %+v", stays, there, pruned)
+		}
+	}
+}
