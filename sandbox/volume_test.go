@@ -148,11 +148,14 @@ func TestVolumesOfSandboxesStay(t *testing.T) {
 		t.Errorf("beside a sandbox whose volumes can't be told: %v, %v", removed, err)
 	}
 	must(t, os.WriteFile(stored, good, 0o600))
+	must(t, h.Volumes().Create("unread", 16<<20)) // what it is can't be told, and its data may be wanted
+	must(t, os.WriteFile(state.VolumePath(h.Dir(), "unread", state.VolumeFile), []byte("{"), 0o600))
 	if removed, err := h.Volumes().Prune(false); err != nil || !slices.Equal(names(removed), []string{"free"}) {
 		t.Errorf("%v, %v", removed, err)
 	}
 	must(t, machine.Close())
 	must(t, h.Volumes().Remove("busy"))
+	must(t, h.Volumes().Remove("unread")) // by name it goes
 	if all, err := h.Volumes().List(); err != nil || !slices.Equal(names(all), []string{"data"}) || !slices.Equal(all[0].Sandboxes, []string{"web"}) {
 		t.Errorf("%+v, %v", all, err)
 	}

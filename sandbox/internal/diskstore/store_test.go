@@ -428,15 +428,16 @@ func TestListsAreReadAsWritten(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"size 1\n": true,
 		"size 1048577\n0 " + sum + "\n1 " + sum + "\n": true,
-		"":                            false,
-		"size 0\n":                    false,
-		"size -1\n":                   false,
-		"size +1\n":                   false,
-		"size 01\n":                   false,
-		"size 1":                      false,
-		"size 99999999999999999999\n": false,
-		"size 17592186044417\n":       false,
-		"size 1\n1 " + sum + "\n":     false, // behind the end
+		"":                              false,
+		"size 0\n":                      false,
+		"size -1\n":                     false,
+		"size +1\n":                     false,
+		"size 01\n":                     false,
+		"size 1":                        false,
+		"size 99999999999999999999\n":   false,
+		"size 17592186044417\n":         false,
+		"size 1\n1 " + sum + "\n":       false, // behind the end
+		"size 1048576\n1 " + sum + "\n": false, // likewise, by nothing
 		"size 3000000\n1 " + sum + "\n1 " + sum + "\n":    false,
 		"size 3000000\n1 " + sum + "\n0 " + sum + "\n":    false,
 		"size 3000000\n-1 " + sum + "\n":                  false,
