@@ -107,7 +107,7 @@ test-containerd: shim ## a real containerd runs containers with the shim, beside
 
 .PHONY: test-kubernetes
 test-kubernetes: shim node-image ## a Kubernetes of one node, built from source once, runs pods with the shim (root; 20 minutes)
-	MSB_TEST_KUBERNETES=$$(scripts/kubernetes) MSB_TEST_COREDNS=$$(scripts/coredns) MSB_TEST_CONTAINERD=$$(scripts/containerd) MSB_TEST_SHIM=$(CURDIR)/bin $(GO) -C shim test $(GOTEST_FLAGS) -timeout 2h -tags containerdtest,kubernetestest -run '^TestKubernetes$$' -v ./
+	MSB_TEST_KUBERNETES=$$(scripts/kubernetes) MSB_TEST_COREDNS=$$(scripts/coredns) MSB_TEST_ADDONS=$$(scripts/addons) MSB_TEST_CONTAINERD=$$(scripts/containerd) MSB_TEST_SHIM=$(CURDIR)/bin $(GO) -C shim test $(GOTEST_FLAGS) -timeout 2h -tags containerdtest,kubernetestest -run '^TestKubernetes$$' -v ./
 
 .PHONY: test-nodeconformance
 test-nodeconformance: shim ## 40 tests of Kubernetes' own node conformance in that cluster, in pods of runc and of msb; CONFORMANCE_FLAGS=-full: all 250 (root; 40 minutes)

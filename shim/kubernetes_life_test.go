@@ -143,6 +143,7 @@ spec:
     - {name: plain, secret: {secretName: plain, defaultMode: 0440}}
     - {name: all, projected: {sources: [{configMap: {name: settings}}, {downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}]}}]}}
     - {name: scratch, emptyDir: {}}
+    - {name: image, image: {reference: IMAGE, pullPolicy: Never}}
   containers:
     - name: c
       image: IMAGE
@@ -156,11 +157,12 @@ spec:
         - {name: plain, mountPath: /plain}
         - {name: all, mountPath: /all, readOnly: true}
         - {name: scratch, mountPath: /scratch}
+        - {name: image, mountPath: /image}
         - {name: settings, mountPath: /one, subPath: key}
       resources: {limits: {memory: 64Mi}}
 `
 
-// testVolumes: ConfigMap, Secret, projected, downwardAPI and emptyDir, with subPath, fsGroup and modes; an update of a ConfigMap
+// testVolumes: ConfigMap, Secret, projected, downwardAPI, emptyDir and image, with subPath, fsGroup and modes; an update of a ConfigMap
 // and a Secret comes to a running pod, and not to a subPath.
 func testVolumes(t *testing.T, c *cluster) {
 	s := c.in(t, "volumes")
@@ -172,8 +174,8 @@ func testVolumes(t *testing.T, c *cluster) {
 	if r := s.sh("updated", look); r.out != "oldsecret-oldoldof=\"labels\"old\nold "+ip+"\n" {
 		t.Errorf("%+v", r)
 	}
-	const rights = "stat -L -c '%a %g' /plain/key /scratch; touch /scratch/mine && stat -c %g /scratch/mine; touch /all/no 2>/dev/null || echo read-only"
-	if r := s.sh("updated", rights); r.out != "440 2000\n2777 2000\n2000\nread-only\n" {
+	const rights = "stat -L -c '%a %g' /plain/key /scratch; touch /scratch/mine && stat -c %g /scratch/mine; touch /all/no 2>/dev/null || echo read-only; ls /image/bin/busybox; touch /image/tmp/no 2>/dev/null || echo read-only"
+	if r := s.sh("updated", rights); r.out != "440 2000\n2777 2000\n2000\nread-only\n/image/bin/busybox\nread-only\n" {
 		t.Errorf("%+v", r)
 	}
 	s.apply(t, with("new"))

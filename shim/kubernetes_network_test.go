@@ -4,8 +4,12 @@ package shim_test
 
 import (
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -111,7 +115,7 @@ func testEgress(t *testing.T, c *cluster) {
 			"; export SSL_CERT_FILE="+token+"/ca.crt KEY=$(cat "+token+"/token); ask https://10.96.0.1/api | head -c 21")
 		return r.out + r.err
 	}
-	withToken := strings.Replace(plainPod, "{name: NAME, ", `{name: NAME, annotations: {msb.dev/service-account-token: "on"}, `, 1)
+	withToken := strings.Replace(plainPod, "{name: NAME, ", `{name: NAME, annotations: {msb.dev/service-account-token: "on", msb.dev/audit: "on"}, `, 1)
 	for _, c := range []struct{ name, floor, yaml, want string }{
 		{"shut", egressFloor, withToken, "public\nno\nfirst\nno\nno\nno\n"},
 		{"opened", egressFloor + opened, withToken, "public\nno\nfirst\nno\ncredentials\n{\"kind\":\"APIVersions\""},
@@ -120,5 +124,42 @@ func testEgress(t *testing.T, c *cluster) {
 		if got := pod(c.name, c.floor, c.yaml); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%s: got\n%s\nwant\n%s", c.name, got, c.want)
 		}
+	}
+	s.audited(t, "shut")
+}
+
+// audited looks at the labels of all lines of a pod's audit log: namespace, pod and node, and the container on lines of its processes.
+// One is of a denial.
+func (s *space) audited(t *testing.T, pod string) {
+	t.Helper()
+	_, container, _ := strings.Cut(s.kubectl(t, "get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].containerID}"), "://")
+	files, err := filepath.Glob(s.file("records/" + s.name + "_" + pod + "_*.audit.jsonl"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("audit logs %q, %v", files, err)
+	}
+	b, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	denied, ran := false, false
+	for line := range strings.Lines(string(b)) {
+		var e struct {
+			Kind, Action string
+			Labels       map[string]string
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		want := map[string]string{"namespace": s.name, "pod": pod, "node": "node"}
+		if strings.HasPrefix(e.Kind, "exec.") {
+			want["container"], ran = container, true
+		}
+		if !maps.Equal(e.Labels, want) {
+			t.Errorf("%s: labels %v, want %v", e.Kind, e.Labels, want)
+		}
+		denied = denied || e.Action == "deny"
+	}
+	if !denied || !ran {
+		t.Errorf("no denial or no process in the audit log:\n%s", b)
 	}
 }

@@ -88,6 +88,8 @@ func (c *cluster) arguments(program string) []string {
 		return []string{"--kubeconfig=" + pki + program + ".conf", "--hostname-override=node", "--proxy-mode=iptables", "--cluster-cidr=10.213.0.0/16", "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s"}
 	case "kube-router":
 		return []string{"--kubeconfig=" + pki + "admin.conf", "--hostname-override=node", "--run-firewall", "--run-router=false", "--run-service-proxy=false", "--service-cluster-ip-range=" + services}
+	case "agent-sandbox-controller":
+		return []string{"--kubeconfig=" + pki + "admin.conf", "--extensions", "--leader-elect=false", "--enable-webhook=false"}
 	}
 	panic(program)
 }
@@ -100,7 +102,11 @@ func (c *cluster) run(t *testing.T, program string) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := inside(c.netns, append([]string{filepath.Join(os.Getenv(envKubernetes), program)}, c.arguments(program)...)...)
+	path := filepath.Join(os.Getenv(envKubernetes), program)
+	if _, err := os.Stat(path); err != nil {
+		path = filepath.Join(os.Getenv(envAddons), program)
+	}
+	cmd := inside(c.netns, append([]string{path}, c.arguments(program)...)...)
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, c.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {

@@ -28,6 +28,8 @@ func TestKubernetes(t *testing.T) {
 		{"Ten", testTen},
 		{"Eviction", testEviction},
 		{"Install", testInstall},
+		{"Chart", testChart},
+		{"AgentSandbox", testAgentSandbox},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, c) })
 	}
