@@ -199,7 +199,7 @@ bench-programs: setup-bench build bin/gvproxy
 	@mkdir -p bin/bench
 	@$(GO) build -o bin/bench/ ./bench/net ./bench/ports ./bench/dns ./bench/proxy ./bench/capture ./bench/growth ./bench/life
 
-bench: bench-programs ## every benchmark beside its peers in one run (root, 40 minutes on 2 idle CPUs): writes docs/benchmarks.md, fails under bench/floors.toml
+bench: bench-programs ## every benchmark beside its peers in one run (root, over an hour on 2 idle CPUs): writes docs/benchmarks.md, fails under bench/floors.toml
 	@$(GO) -C bench/report run . -root $(CURDIR) -write
 
 bench-quick: bench-programs ## the same programs, short, without microsandbox in an emulated host (root): prints a table
