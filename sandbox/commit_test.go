@@ -66,17 +66,8 @@ func TestCommittedImagesAreLoaded(t *testing.T) {
 	h := newHome(t)
 	store, err := Store(h)
 	must(t, err)
-	text := anArchive(t, []string{"etc/passwd"}, nil)
-	layer, err := os.Create(filepath.Join(t.TempDir(), "layer"))
-	must(t, err)
-	_, err = layer.Write(text)
-	must(t, err)
-	defer func() { _ = layer.Close() }()
-	sum := sha256.Sum256(text)
 	config := image.Config{Env: []string{"A=b"}, Cmd: []string{"run"}, Entrypoint: []string{"/init"}, WorkingDir: "/srv", User: "me", StopSignal: "SIGINT"}
-	var b bytes.Buffer
-	must(t, writeImage(&b, "tools:1", &config, layer, hex.EncodeToString(sum[:])))
-	all, err := store.Load(t.Context(), &b, image.LoadOptions{})
+	all, err := store.Load(t.Context(), anImageArchive(t, "tools:1", &config), image.LoadOptions{})
 	must(t, err)
 	got, err := store.Resolve(t.Context(), "tools:1", image.Options{Pull: image.PullNever})
 	must(t, err)
@@ -86,8 +77,8 @@ func TestCommittedImagesAreLoaded(t *testing.T) {
 	}
 }
 
-// anImage loads an image of that name, and returns the digest of its disk.
-func anImage(t *testing.T, h *Home, ref string) string {
+// anImageArchive is an image of one file.
+func anImageArchive(t *testing.T, ref string, config *image.Config) *bytes.Buffer {
 	t.Helper()
 	text := anArchive(t, []string{"etc/passwd"}, nil)
 	layer, err := os.Create(filepath.Join(t.TempDir(), "layer"))
@@ -96,13 +87,9 @@ func anImage(t *testing.T, h *Home, ref string) string {
 	_, err = layer.Write(text)
 	must(t, err)
 	sum := sha256.Sum256(text)
-	var b bytes.Buffer
-	must(t, writeImage(&b, ref, &image.Config{}, layer, hex.EncodeToString(sum[:])))
-	store, err := Store(h)
-	must(t, err)
-	all, err := store.Load(t.Context(), &b, image.LoadOptions{})
-	must(t, err)
-	return all[0].Digest
+	b := new(bytes.Buffer)
+	must(t, writeImage(b, ref, config, layer, hex.EncodeToString(sum[:])))
+	return b
 }
 
 func TestI14_CommitsNameImagesOfTheCache(t *testing.T) {

@@ -42,7 +42,7 @@ func TestI13_ConcurrentVerbsAreSerialised(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(m.root, "file"), nil, 0o600))
 	h, all, pairs, began := newHome(t), faultVerbs(), 0, time.Now()
 	m.homes = []*Home{h}
-	must(t, os.WriteFile(operation{Home: h.Dir()}.beside(archiveName), anImageArchive(t), 0o600))
+	must(t, os.WriteFile(operation{Home: h.Dir()}.beside(archiveName), anImageArchive(t, loadedImage, &image.Config{Cmd: []string{"run"}}).Bytes(), 0o600))
 	verbs := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(v string) bool { return os.Getenv(faultsEnv) == "" && all[v].machines() > 0 })
 	for apart := range len(verbs) { // each verb comes before any has all of its pairs
 		for i, one := range verbs[:len(verbs)-apart] {

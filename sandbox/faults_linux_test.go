@@ -1,11 +1,8 @@
 package sandbox
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
@@ -243,21 +240,6 @@ func (m *machineTest) staleNames(h *Home, sub string, match func(string) bool, a
 // archiveName is of an archive of loadedImage beside the home.
 const archiveName = "image.tar"
 
-// anImageArchive is an image of one file.
-func anImageArchive(t *testing.T) []byte {
-	t.Helper()
-	text := anArchive(t, []string{"etc/passwd"}, nil)
-	layer, err := os.Create(filepath.Join(t.TempDir(), "layer"))
-	must(t, err)
-	defer func() { _ = layer.Close() }()
-	_, err = layer.Write(text)
-	must(t, err)
-	sum := sha256.Sum256(text)
-	var b bytes.Buffer
-	must(t, writeImage(&b, loadedImage, &image.Config{Cmd: []string{"run"}}, layer, hex.EncodeToString(sum[:])))
-	return b.Bytes()
-}
-
 func unlessNotCached(err error) error {
 	if errors.Is(err, image.ErrNotCached) {
 		return nil
@@ -310,7 +292,7 @@ func (m *machineTest) walkFaults(v *faultVerb, every bool) {
 	dir, err := filepath.EvalSymlinks(h.Dir())
 	must(m.t, err)
 	f := &faults{home: filepath.Dir(dir), mark: m.mark} // with what is named beside it
-	must(m.t, os.WriteFile(operation{Home: dir}.beside(archiveName), anImageArchive(m.t), 0o600))
+	must(m.t, os.WriteFile(operation{Home: dir}.beside(archiveName), anImageArchive(m.t, loadedImage, &image.Config{Cmd: []string{"run"}}).Bytes(), 0o600))
 	m.homes, m.done = []*Home{h}, []string{v.op.Verb}
 	steps := m.faultRun(h, f, v, "", 0)
 	if realMachines { // one kill of each, where the most has been begun

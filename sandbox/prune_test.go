@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -61,14 +62,16 @@ func TestI13_PruneKeepsImagesOfWhatStays(t *testing.T) {
 	t.Parallel()
 	for _, stays := range []bool{true, false} {
 		h := newHome(t)
-		digest := anImage(t, h, "tools:1")
+		store, err := Store(h)
+		must(t, err)
+		all, err := store.Load(t.Context(), anImageArchive(t, "tools:1", &image.Config{}), image.LoadOptions{})
+		must(t, err)
+		digest := all[0].Digest
 		must(t, aNamed(t, h, "web"))
 		st, err := loadStored(h, "web")
 		must(t, err)
 		st.ImageDigest = digest
 		must(t, state.WriteJSON(namedPath(h, "web"), state.StoredFile, st))
-		store, err := Store(h)
-		must(t, err)
 		must(t, store.Remove("tools:1", digest)) // its name
 		if stays {
 			must(t, os.WriteFile(namedPath(h, "web", "mine"), nil, 0o600)) // which no removal takes along

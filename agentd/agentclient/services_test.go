@@ -267,7 +267,7 @@ func (f *fakeLoopback) Forward(_ context.Context, r *agentpb.ForwardRequest) (*a
 	return &agentpb.ForwardResponse{Port: f.port}, nil
 }
 
-// TestI12_ForwardsHavePorts: a number that is none, or that would be cut to another, ends the session.
+// TestI12_ForwardsHavePorts: one that is out of range, or would be cut to another, ends the session.
 func TestI12_ForwardsHavePorts(t *testing.T) {
 	t.Parallel()
 	listen, from := netip.MustParseAddr("192.168.127.2"), netip.MustParseAddr("192.168.127.1")

@@ -83,6 +83,19 @@ func localGuest(t *testing.T, allowed ...agentclient.Back) *fakeGuest {
 	return g
 }
 
+// opens tells of each listener of a localGuest, from now on.
+func (g *fakeGuest) opens() <-chan *localListener {
+	listen, opened := g.listen, make(chan *localListener, 2)
+	g.listen = func(ctx context.Context, o agentclient.ListenOptions) (Listener, error) {
+		l, err := listen(ctx, o)
+		if err == nil {
+			opened <- l.(*localListener)
+		}
+		return l, err
+	}
+	return opened
+}
+
 // localListener ends its connections when it is closed, as a guest does.
 type localListener struct {
 	l    net.Listener
@@ -400,14 +413,7 @@ func TestAgentSocketsAreTheSessions(t *testing.T) {
 func TestAgentSocketsOutliveTheirFirstSession(t *testing.T) {
 	t.Parallel()
 	g := localGuest(t, agentclient.BackAgent)
-	listen, opened := g.listen, make(chan *localListener, 2)
-	g.listen = func(ctx context.Context, o agentclient.ListenOptions) (Listener, error) {
-		l, err := listen(ctx, o)
-		if err == nil {
-			opened <- l.(*localListener)
-		}
-		return l, err
-	}
+	opened := g.opens()
 	s := serve(t, g)
 	asked := s.HandleChannelOpen("auth-agent@openssh.com")
 	first, second := s.session(t), s.session(t)
@@ -454,14 +460,7 @@ func TestAgentSocketsOutliveTheirFirstSession(t *testing.T) {
 func TestI11_ListenersEndWithTheirClient(t *testing.T) {
 	t.Parallel()
 	g := localGuest(t, agentclient.BackReverse)
-	listen, opened := g.listen, make(chan *localListener, 1)
-	g.listen = func(ctx context.Context, o agentclient.ListenOptions) (Listener, error) {
-		l, err := listen(ctx, o)
-		if err == nil {
-			opened <- l.(*localListener)
-		}
-		return l, err
-	}
+	opened := g.opens()
 	s := serve(t, g)
 	ok, reply, err := s.SendRequest("tcpip-forward", true, ssh.Marshal(reverse{"localhost", 0}))
 	var m struct{ Port uint32 }

@@ -40,7 +40,7 @@ func TestI11_CrashesGiveNoBudget(t *testing.T) {
 	s, info := superviseFake(t, &guestVM{did: func(string) {}}, p, func(s *supervisor) {
 		s.restart.replan = func(_ context.Context, old *state.Plan) (*state.Plan, error) {
 			next := *old
-			next.Again = nil // a plan that is made anew knows nothing of it
+			next.Again = nil // a new plan knows nothing of it
 			return &next, nil
 		}
 	})
