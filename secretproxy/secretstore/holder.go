@@ -167,16 +167,26 @@ func (h *Holder) readLocked(ctx context.Context) error {
 	h.readAt = h.reader.now()
 	h.checked = h.readAt
 	h.refused = false // a reading that fails is not tried again before the next 401
+	h.file = nil      // but that of a file is
+	var file os.FileInfo
 	if h.policy.From.Kind == policies.FromFile {
 		// Looked at before reading: a change in between is seen next time.
 		if info, err := os.Stat(h.policy.From.Value); err == nil {
-			h.file = info
+			file = info
 		}
 	}
 	value, err := h.reader.read(ctx, &h.policy)
-	if err != nil {
-		return err
+	if err == nil {
+		err = h.take(value)
 	}
+	if err == nil {
+		h.file = file
+	}
+	return err
+}
+
+// take makes value the present one. The caller holds mu.
+func (h *Holder) take(value []byte) error {
 	if h.current.Len() > 0 && string(h.current.Reveal()) == string(value) {
 		clear(value)
 		return nil

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/msb-project/msb/policies"
 )
 
@@ -204,6 +206,43 @@ func TestRotation(t *testing.T) {
 		if got, _ := h.Current(context.Background()); got.Len() != 0 {
 			t.Error("a value is left after Close")
 		}
+	}
+}
+
+// A rotated file that can't be read for a moment, here since this process may open none, is read later.
+func TestRotatedFilesAreReadAgain(t *testing.T) { // not in parallel: the limit is the process's
+	now := time.Now()
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(value+"-1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	secrets := []policies.Secret{{Name: "S", From: policies.Source{Kind: policies.FromFile, Value: file}}}
+	holders, err := open(context.Background(), secrets, testReader(nil, func() time.Time { return now }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holders[0].Close()
+	if err := os.WriteFile(file, []byte(value+"-22"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(2 * fileCheckEvery)
+	got, failed := holders[0].Current(context.Background())
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if failed == nil || string(got.Reveal()) != value+"-1" {
+		t.Errorf("without a descriptor: %q, %v; want the last value and an error", got.Reveal(), failed)
+	}
+	now = now.Add(2 * fileCheckEvery)
+	if got, err := holders[0].Current(context.Background()); err != nil || string(got.Reveal()) != value+"-22" {
+		t.Errorf("afterwards: %q, %v; want the new value", got.Reveal(), err)
 	}
 }
 
