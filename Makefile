@@ -173,6 +173,11 @@ else
 	@$(GO) run ./bench/proxy
 endif
 
+.PHONY: bench-guest
+bench-guest: setup-bench build ## a name and a request with a secret inside a guest, beside QEMU's user network (root)
+	@$(GO) build -o bin/bench/ ./bench/guest
+	@bin/bench/guest
+
 bench-latency: ## what masking adds to the way of each message of live streams, p50 and p99
 	MSB_LATENCY=3000 $(GOTEST) -v -run TestMaskingDelaysNoMessage ./secretproxy
 
@@ -197,7 +202,7 @@ soak: setup-bench build ## SOAK_ROUNDS (300) rounds of create, exec, copy, publi
 .PHONY: bench-programs bench-quick bench-growth bench-work
 bench-programs: setup-bench build bin/gvproxy
 	@mkdir -p bin/bench
-	@$(GO) build -o bin/bench/ ./bench/net ./bench/ports ./bench/dns ./bench/proxy ./bench/capture ./bench/growth ./bench/life
+	@$(GO) build -o bin/bench/ ./bench/net ./bench/ports ./bench/dns ./bench/proxy ./bench/capture ./bench/growth ./bench/guest ./bench/life
 
 bench: bench-programs ## every benchmark beside its peers in one run (root, over an hour on 2 idle CPUs): writes docs/benchmarks.md, fails under bench/floors.toml
 	@$(GO) -C bench/report run . -root $(CURDIR) -write

@@ -28,6 +28,7 @@ var programs = []program{
 	{"flows", []string{"bin/bench/net", "-gvproxy", "bin/gvproxy", "-grow"}, "-rounds 3 -seconds 2 -only copy~relay,msb~sandbox~(mtu~65520),slirp4netns",
 		"-rounds 1 -seconds 0.3 -only copy~relay,msb~sandbox~(mtu~65520)"},
 	{"ports", []string{"bin/bench/ports", "-gvproxy", "bin/gvproxy", "-qemu", "qemu-system-x86_64"}, "-rounds 5", "-rounds 2 -seconds 0.3 -many 200"},
+	{"guest", []string{"bin/bench/guest"}, "", "-rounds 2 -n 50"},
 	{"life", []string{"bin/bench/life"}, "-rounds 5", "-rounds 2 -recorded 1000 -data 64"},
 	{"dns", []string{"bin/bench/dns", "-gvproxy", "bin/gvproxy"}, "-rounds 5", "-rounds 2 -seconds 1 -names 5000"},
 	{"names", []string{"bin/bench/dns", "-gvproxy", "bin/gvproxy", "-grow"}, "-rounds 3 -names 1000000", "-rounds 1 -seconds 1 -names 10000"},
