@@ -175,6 +175,7 @@ func faultVerbs() map[string]*faultVerb {
 		"resume":      {op: operation{Verb: "resume", Name: "a"}, before: []operation{{Verb: "pause", Name: "a"}}, runs: true, holds: paused(false)},
 		"keep":        {op: operation{Verb: "keep", Name: "a"}, runs: true, holds: is("a", true)},
 		"capture":     {op: operation{Verb: "capture", Name: "a"}, made: "capture", runs: true, holds: captures},
+		"captureoff":  {op: operation{Verb: "capture", Name: "a", Key: "off"}, before: []operation{{Verb: "capture", Name: "a"}}, made: "capture", runs: true, holds: captures},
 		"load":        {op: load, holds: hasImage(true)},
 		"rmimage":     {op: operation{Verb: "rmimage", To: loadedImage}, before: []operation{load}, holds: hasImage(false), again: []error{image.ErrNotCached}},
 		"commit":      {op: operation{Verb: "commit", Name: "a", To: loadedImage}, holds: hasImage(true)},

@@ -264,8 +264,9 @@ func (o operation) capture(ctx context.Context, h *Home) error {
 	if err != nil {
 		return err
 	}
-	err = sb.SwitchCapture(true)
-	for end := time.Now().Add(time.Second); err == nil && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	on := o.Key != "off"
+	err = sb.SwitchCapture(on)
+	for end := time.Now().Add(time.Second); on && err == nil && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		now, e := os.Stat(o.beside(captureName))
 		conn, gone := state.DialControl(namedPath(h, o.Name))
 		if gone != nil || e == nil && !os.SameFile(before, now) {

@@ -12,7 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"syscall"
+	"strings"
 	"time"
 
 	"github.com/msb-project/msb/sandbox"
@@ -143,7 +143,7 @@ func (b *bench) commands(ctx context.Context) error {
 func (b *bench) copies(ctx context.Context) error {
 	const name = "/copied"
 	file := filepath.Join(b.home, "..", "copied")
-	if err := os.WriteFile(file, bytes.Repeat(pattern(), b.copyMiB), 0o600); err != nil {
+	if err := writePattern(file, b.copyMiB); err != nil {
 		return err
 	}
 	rate := func(began time.Time) float64 { return float64(b.copyMiB) / time.Since(began).Seconds() }
@@ -164,15 +164,14 @@ func (b *bench) copies(ctx context.Context) error {
 			began := time.Now()
 			cmd := exec.CommandContext(ctx, b.msb, "cp", c.from, c.to)
 			cmd.Env = b.env
-			if out, err := cmd.CombinedOutput(); err != nil {
-				return fmt.Errorf("msb cp: %w: %s", err, out)
+			most, err := runWatched(cmd)
+			if err != nil {
+				return fmt.Errorf("msb cp: %w", err)
 			}
 			if c.series != "" {
 				b.f.add(c.series, rate(began))
 			}
-			if used, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-				b.f.add(c.memory, float64(used.Maxrss)/1024)
-			}
+			b.f.add(c.memory, most)
 		}
 		if _, err := b.guest(ctx, "sh", "-c", "sync; echo 3 > /proc/sys/vm/drop_caches"); err != nil {
 			return err
@@ -184,6 +183,48 @@ func (b *bench) copies(ctx context.Context) error {
 		b.f.add(seriesDDOut, rate(began))
 	}
 	return errors.Join(os.Remove(file), os.Remove(file+".small"), os.Remove(file+".back"))
+}
+
+// runWatched runs a program and returns the most memory that it had, in MiB. What the kernel counts for its parent (ru_maxrss)
+// begins with the parent's own.
+func runWatched(cmd *exec.Cmd) (most float64, err error) {
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for {
+		select {
+		case err := <-ended:
+			if err != nil {
+				err = fmt.Errorf("%w: %s", err, out.Bytes())
+			}
+			return most, err
+		case <-time.After(5 * time.Millisecond):
+		}
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+		if _, line, found := strings.Cut(string(status), "VmHWM:"); err == nil && found {
+			kib, _ := strconv.ParseFloat(strings.Fields(line)[0], 64)
+			most = max(most, kib/1024)
+		}
+	}
+}
+
+// writePattern writes a file of whole MiB.
+func writePattern(path string, mib int) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	part := pattern()
+	for range mib {
+		if _, err = f.Write(part); err != nil {
+			break
+		}
+	}
+	return errors.Join(err, f.Close())
 }
 
 func pattern() []byte {
