@@ -111,7 +111,7 @@ test-kubernetes: shim node-image ## a Kubernetes of one node, built from source 
 
 .PHONY: test-nodeconformance
 test-nodeconformance: shim ## 40 tests of Kubernetes' own node conformance in that cluster, in pods of runc and of msb; CONFORMANCE_FLAGS=-full: all 250 (root; 40 minutes)
-	MSB_TEST_KUBERNETES=$$(scripts/kubernetes) MSB_TEST_CONTAINERD=$$(scripts/containerd) MSB_TEST_SHIM=$(CURDIR)/bin $(GO) -C shim test $(GOTEST_FLAGS) -timeout 4h -tags containerdtest,kubernetestest -run '^TestNodeConformance$$' -v ./ $(CONFORMANCE_FLAGS)
+	TMPDIR=/var/tmp MSB_TEST_KUBERNETES=$$(scripts/kubernetes) MSB_TEST_CONTAINERD=$$(scripts/containerd) MSB_TEST_SHIM=$(CURDIR)/bin $(GO) -C shim test $(GOTEST_FLAGS) -timeout 4h -tags containerdtest,kubernetestest -run '^TestNodeConformance$$' -v ./ $(CONFORMANCE_FLAGS)
 
 test-clock: ## look at the clocks of 50 guests under emulation, on a quiet machine and on a loaded one
 	$(GOTEST) -timeout 30m ./internal/vm/qemu -run '^TestClockKeepsTime$$' -v -clock-boots 25
