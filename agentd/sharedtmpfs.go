@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"sync"
 
+	"google.golang.org/grpc/status"
+
 	"github.com/msb-project/msb/agentd/agentpb"
 	"github.com/msb-project/msb/agentd/internal/system"
 )
@@ -33,7 +35,10 @@ func checkShared(m *agentpb.ContainerMount) error {
 	if p := m.GetSubPath(); p != "" && !filepath.IsLocal(p) {
 		return fmt.Errorf("the sub path %.80q leads out", p)
 	}
-	return checkID("shared tmpfs", m.GetShared())
+	if err := checkID("shared tmpfs", m.GetShared()); err != nil {
+		return errors.New(status.Convert(err).Message()) // Create adds the code
+	}
+	return nil
 }
 
 // take makes a mount of one, attached nowhere, and tells whether it is of a file.

@@ -234,6 +234,10 @@ func (m *ContainerMount) apply() error {
 
 // attachDir mounts a directory. Links lead somewhere inside the root.
 func attachDir(mount int, target string) error {
+	target, err := resolve(target) // which is what makeDirs makes: to the kernel, "x/.." needs an x
+	if err != nil {
+		return err
+	}
 	if err := makeDirs(target); err != nil {
 		return err
 	}
