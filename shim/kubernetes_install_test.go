@@ -131,6 +131,7 @@ func testInstall(t *testing.T, c *cluster) {
 		c.kubectl(t, "apply", "-k", dir)
 		i.ready(t)
 	}
+	t.Cleanup(func() { c.kubectl(t, "apply", "-f", runtimeClass) }) // which goes with the DaemonSet
 	uninstall := func() {
 		t.Helper()
 		c.kubectl(t, "-n", "msb-system", "delete", "daemonset", "msb-node", "--wait=false")
@@ -165,12 +166,13 @@ func testInstall(t *testing.T, c *cluster) {
 	i.installed(t, false, i.prefix, i.dropIn)
 }
 
+const runtimeClass = "../deploy/base/runtimeclass.yaml"
+
 // testChart: the same by the Helm chart, with the RuntimeClass, which helm makes and removes.
 func testChart(t *testing.T, c *cluster) {
 	i := c.bareNode(t)
-	const class = "../deploy/base/runtimeclass.yaml"
-	c.kubectl(t, "delete", "-f", class)
-	t.Cleanup(func() { c.kubectl(t, "apply", "-f", class) })
+	t.Cleanup(func() { c.kubectl(t, "apply", "-f", runtimeClass) })
+	c.kubectl(t, "delete", "-f", runtimeClass, "--ignore-not-found")
 	s := c.in(t, "chart")
 	t.Cleanup(func() {
 		c.kubectl(t, "delete", "namespace", "msb-system", "--ignore-not-found", "--timeout="+slow.String())
