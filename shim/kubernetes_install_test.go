@@ -125,13 +125,13 @@ func testInstall(t *testing.T, c *cluster) {
 	flags := fmt.Sprintf("--prefix=%s, --containerd-config=%s, --drop-in=%s, --restart=%s", i.prefix, c.file("config.toml"), i.dropIn, c.file("restart.sh"))
 	c.write(t, "overlay/kustomization.yaml", strings.NewReplacer("FLAGS", flags, "IMAGENAME", i.image, "IMAGETAG", i.tag).Replace(overlay))
 	s := c.in(t, "install")
+	t.Cleanup(func() { c.kubectl(t, "apply", "-f", runtimeClass) }) // which goes with the DaemonSet
 	t.Cleanup(func() { c.kubectl(t, "delete", "-k", dir, "--ignore-not-found", "--timeout="+slow.String()) })
 	install := func() {
 		t.Helper()
 		c.kubectl(t, "apply", "-k", dir)
 		i.ready(t)
 	}
-	t.Cleanup(func() { c.kubectl(t, "apply", "-f", runtimeClass) }) // which goes with the DaemonSet
 	uninstall := func() {
 		t.Helper()
 		c.kubectl(t, "-n", "msb-system", "delete", "daemonset", "msb-node", "--wait=false")
