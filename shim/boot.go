@@ -24,6 +24,9 @@ func machineConfig(id string, spec *specs.Spec, s *settings) (cfg sandbox.Config
 		// Copies of a saved machine share its memory, all of which is on the account of the first pod that touches it.
 		Cold: true,
 	}
+	if err := checkAnnotations(spec.Annotations); err != nil {
+		return cfg, err
+	}
 	if cfg.AuditLabels, err = auditLabels(id, spec.Annotations, s); err != nil {
 		return cfg, err
 	}

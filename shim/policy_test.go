@@ -65,12 +65,14 @@ func TestPoliciesOfPodsAreRefused(t *testing.T) {
 		{floorText, map[string]string{annotationPolicy: "version = 1\n[[egress.allow]]\nhosts = [\"api.example\"]\n[secrets.KEY]\nfrom = \"file:/etc/shadow\"\nin = [\"header:Authorization\"]\nhosts = [\"api.example\"]\n"}, []string{"beyond the node's floor", ":4", "floor names no secret"}},
 		{floorText, map[string]string{annotationPolicy: "version = 1\ninclude = [\"/etc/passwd\"]\n"}, []string{annotationPolicy + ":2"}},
 		{floorText, map[string]string{annotationPolicy: strings.Repeat("#", maxPolicy+1)}, []string{"give at most"}},
-		{"", map[string]string{annotationPolicy: "version = 1\n"}, []string{"no floor", defaultFloor}},
+		{"", map[string]string{annotationPolicy: "version = 1\n"}, []string{"no floor", nodesettings.DefaultFloor}},
 		{"version = 2\n", nil, []string{"the node's floor", "floor.toml:1"}},
 		{floorText, map[string]string{annotationCapture: "/etc/passwd"}, []string{annotationCapture, `write "on" or "off"`}},
 		{floorText, map[string]string{annotationAudit: "on", annotationPodName: "../x", annotationPodNamespace: "a"}, []string{`"../x"`}},
 		{floorText, map[string]string{annotationAudit: "on", annotationPodName: "a", annotationPodNamespace: "../x"}, []string{`"../x"`}},
 		{floorText, map[string]string{annotationMemory: "much"}, []string{annotationMemory, "no number"}},
+		{floorText, map[string]string{"msb.dev/polcy": "version = 1\n"}, []string{"no annotation msb.dev/polcy", annotationPolicy}},
+		{"", map[string]string{"msb.dev/x": ""}, []string{"no annotation msb.dev/x"}},
 	} {
 		_, err := underFloor(t, c.floor, c.annotations)
 		for _, want := range c.want {
