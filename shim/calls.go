@@ -53,7 +53,7 @@ func (s *service) Exec(_ context.Context, r *taskapi.ExecProcessRequest) (*ptype
 		return done(refused("the exec's spec: " + err.Error()))
 	}
 	spec.Terminal = r.Terminal
-	refusals := &refusals{dropProfiles: s.currentPod().settings.dropProfiles()}
+	refusals := &refusals{dropProfiles: s.currentPod().settings.DropProfiles()}
 	process := processOf(&spec, refusals)
 	if err := refusals.err(); err != nil {
 		return done(err)
@@ -222,7 +222,7 @@ func (s *service) update(ctx context.Context, t *task, r *taskapi.UpdateTaskRequ
 		return refused("the limits: " + err.Error())
 	}
 	pod := s.currentPod()
-	refusals := &refusals{dropProfiles: pod.settings.dropProfiles()}
+	refusals := &refusals{dropProfiles: pod.settings.DropProfiles()}
 	to := resourcesOf(&limits, refusals)
 	const boot = "the machine has what it was booted with: make the pod again"
 	refusals.add(to.MemoryBytes > pod.memory, fmt.Sprintf("resizing memory to %d bytes, above the machine's %d,", to.MemoryBytes, pod.memory), boot)

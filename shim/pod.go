@@ -59,7 +59,7 @@ func bootPod(ctx context.Context, boot bootFunc, id string, spec *specs.Spec, s 
 		group: group, leave: leave, token: token,
 		dir: filepath.Join(s.Home, "run", name),
 	}
-	p.kubelet = s.podDir(spec.Annotations)
+	p.kubelet = podDir(s, spec.Annotations)
 	p.hidden = hiddenVolumes(cfg.Policy, p.kubelet)
 	if !p.alone && spec.Linux != nil {
 		p.sysctls = spec.Linux.Sysctl

@@ -11,6 +11,7 @@ import (
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
+	"github.com/msb-project/msb/shim/nodesettings"
 )
 
 // maxPolicy bounds the text of a pod's own policy, in bytes.
@@ -20,14 +21,14 @@ const maxPolicy = 64 << 10
 // both allow. Without a floor nothing is allowed, and no pod may say otherwise: a policy names files and commands of the
 // node, too.
 func nodePolicy(cfg *sandbox.Config, s *settings, annotations map[string]string) error {
-	floor, err := s.floor()
+	floor, err := floorOf(s)
 	if err != nil {
 		return err
 	}
 	text, own := annotations[annotationPolicy]
 	switch {
 	case floor == nil && own:
-		return refused(fmt.Sprintf("the annotation %s is used, but this node has no floor that would bound it; have its operator write %s", annotationPolicy, defaultFloor))
+		return refused(fmt.Sprintf("the annotation %s is used, but this node has no floor that would bound it; have its operator write %s", annotationPolicy, nodesettings.DefaultFloor))
 	case floor == nil:
 		return nil
 	case !own:
@@ -40,7 +41,7 @@ func nodePolicy(cfg *sandbox.Config, s *settings, annotations map[string]string)
 	if err != nil {
 		return refused(err.Error())
 	}
-	granted, err := ownSecrets(p, s.podDir(annotations))
+	granted, err := ownSecrets(p, podDir(s, annotations))
 	if err != nil {
 		return err
 	}

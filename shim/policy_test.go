@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/msb-project/msb/sandbox"
+	"github.com/msb-project/msb/shim/nodesettings"
 )
 
 const floorText = `version = 1
@@ -26,7 +27,7 @@ ports = [443]
 func underFloor(t *testing.T, floor string, annotations map[string]string) (sandbox.Config, error) {
 	t.Helper()
 	dir := t.TempDir()
-	s := &settings{Home: dir, Records: dir, CPUs: 1, HostProfiles: profilesRefuse}
+	s := &settings{Home: dir, Records: dir, CPUs: 1, HostProfiles: nodesettings.ProfilesRefuse}
 	if floor != "" {
 		s.Floor = filepath.Join(dir, "floor.toml")
 		if err := os.WriteFile(s.Floor, []byte(floor), 0o600); err != nil {
@@ -120,7 +121,7 @@ func TestSettings(t *testing.T) {
 
 func TestMachineSize(t *testing.T) {
 	t.Parallel()
-	s := &settings{memory: 512 << 20, overhead: 128 << 20, disk: 1 << 30, CPUs: 1}
+	s := &settings{MemoryBytes: 512 << 20, OverheadBytes: 128 << 20, DiskBytes: 1 << 30, CPUs: 1}
 	for _, c := range []struct {
 		annotations map[string]string
 		resources   *specs.LinuxResources
@@ -134,7 +135,7 @@ func TestMachineSize(t *testing.T) {
 	} {
 		var cfg sandbox.Config
 		err := machineSize(&cfg, s, &specs.Spec{Annotations: c.annotations, Linux: &specs.Linux{Resources: c.resources}})
-		if err != nil || cfg.Memory != c.memory || cfg.CPUs != c.cpus || cfg.Disk != s.disk {
+		if err != nil || cfg.Memory != c.memory || cfg.CPUs != c.cpus || cfg.Disk != s.DiskBytes {
 			t.Errorf("%v: %v, memory %d, processors %d", c.annotations, err, cfg.Memory, cfg.CPUs)
 		}
 	}
@@ -189,7 +190,7 @@ func TestNetworkNamespace(t *testing.T) {
 // TestAuditLinesNameThePod: labels are those of the pod, the node and, of a container without a pod, its id.
 func TestAuditLinesNameThePod(t *testing.T) {
 	t.Parallel()
-	s := &settings{Home: t.TempDir(), Records: t.TempDir(), CPUs: 1, HostProfiles: profilesRefuse, Node: "n1"}
+	s := &settings{Home: t.TempDir(), Records: t.TempDir(), CPUs: 1, HostProfiles: nodesettings.ProfilesRefuse, Node: "n1"}
 	for name, c := range map[string]struct{ annotations, want map[string]string }{
 		"pod": {
 			map[string]string{annotationPodName: "web", annotationPodNamespace: "shop", annotationSandbox: "id1"},
@@ -223,6 +224,9 @@ func TestCheckSettings(t *testing.T) {
 			t.Errorf("%q: got %v, want %q", text, err, want)
 		}
 	}
+	if nodesettings.DefaultDisk != sandbox.DefaultDisk || nodesettings.MinMemory != sandbox.MinMemory {
+		t.Error("the sizes of nodesettings are not the sandbox's")
+	}
 	if CheckSettings(path+"x") == nil {
 		t.Error("a file that isn't there is right")
 	}
@@ -231,7 +235,7 @@ func TestCheckSettings(t *testing.T) {
 // TestPodsResolvConf: the file that is mounted at /etc/resolv.conf names the resolvers of a pod, and of nothing without one.
 func TestPodsResolvConf(t *testing.T) {
 	t.Parallel()
-	s := &settings{Home: t.TempDir(), Records: t.TempDir(), CPUs: 1, HostProfiles: profilesRefuse, Node: "n1", Floor: filepath.Join(t.TempDir(), "floor.toml")}
+	s := &settings{Home: t.TempDir(), Records: t.TempDir(), CPUs: 1, HostProfiles: nodesettings.ProfilesRefuse, Node: "n1", Floor: filepath.Join(t.TempDir(), "floor.toml")}
 	if err := os.WriteFile(s.Floor, []byte(floorText), 0o600); err != nil {
 		t.Fatal(err)
 	}

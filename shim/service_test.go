@@ -20,6 +20,7 @@ import (
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/sandbox"
+	"github.com/msb-project/msb/shim/nodesettings"
 )
 
 func is(err, kind error) bool { return errors.Is(errgrpc.ToNative(err), kind) }
@@ -152,7 +153,7 @@ func TestPodIsOneMachine(t *testing.T) {
 	if c := l.m.containers[1].cfg; c.Hostname != "web" || len(c.Sysctls) != 1 {
 		t.Errorf("host name %q, sysctls %v, want the pod's", c.Hostname, c.Sysctls)
 	}
-	if l.m.cfg.Memory != 128<<20+defaultOverhead || l.m.netns != "/run/netns/x" {
+	if l.m.cfg.Memory != 128<<20+nodesettings.DefaultOverhead || l.m.netns != "/run/netns/x" {
 		t.Errorf("memory %d, network %s", l.m.cfg.Memory, l.m.netns)
 	}
 	if err := l.kill("a", "", 15); err != nil || l.wait("a", "") != 143 {

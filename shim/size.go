@@ -23,9 +23,9 @@ func machineSize(cfg *sandbox.Config, s *settings, spec *specs.Spec) error {
 	if spec.Annotations[annotationSandbox] == "" && spec.Linux != nil {
 		size.limited(spec.Linux.Resources)
 	}
-	cfg.Memory, cfg.CPUs, cfg.Disk = s.memory, s.CPUs, s.disk
+	cfg.Memory, cfg.CPUs, cfg.Disk = s.MemoryBytes, s.CPUs, s.DiskBytes
 	if size.memory > 0 {
-		cfg.Memory = size.memory + s.overhead
+		cfg.Memory = size.memory + s.OverheadBytes
 	}
 	if n := size.cpus(); n > 0 {
 		cfg.CPUs = n

@@ -16,7 +16,7 @@ import (
 // root, hostname the pod's, for a container that joins the pod's host name. What can't be honoured is an error that names
 // each part of it.
 func containerOf(id, root, hostname string, spec *specs.Spec, s *settings) (sandbox.ContainerConfig, error) {
-	r := &refusals{dropProfiles: s.dropProfiles() || spec.Annotations[annotationType] == typeSandbox}
+	r := &refusals{dropProfiles: s.DropProfiles() || spec.Annotations[annotationType] == typeSandbox}
 	r.spec(spec)
 	cfg := sandbox.ContainerConfig{ID: id, Root: root, Hostname: spec.Hostname}
 	if spec.Root != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/msb-project/msb/sandbox"
+	"github.com/msb-project/msb/shim/nodesettings"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -65,7 +66,7 @@ func copyOf(t testing.TB, s *specs.Spec) *specs.Spec {
 }
 
 func convert(s *specs.Spec) (sandbox.ContainerConfig, error) {
-	return containerOf("c1", "/root", "pod", s, &settings{HostProfiles: profilesRefuse})
+	return containerOf("c1", "/root", "pod", s, &settings{HostProfiles: nodesettings.ProfilesRefuse})
 }
 
 func TestSpecIsConverted(t *testing.T) {
@@ -156,7 +157,7 @@ func TestRefusals(t *testing.T) {
 	}
 	s := baseSpec()
 	s.Linux.Seccomp, s.Process.ApparmorProfile = &specs.LinuxSeccomp{}, "cri"
-	if _, err := containerOf("c", "", "", s, &settings{HostProfiles: profilesDrop}); err != nil {
+	if _, err := containerOf("c", "", "", s, &settings{HostProfiles: nodesettings.ProfilesDrop}); err != nil {
 		t.Errorf("host_profiles = drop: %v", err)
 	}
 	s.Annotations = map[string]string{annotationType: typeSandbox}

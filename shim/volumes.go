@@ -17,6 +17,7 @@ import (
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/policies/grants"
 	"github.com/msb-project/msb/sandbox"
+	"github.com/msb-project/msb/shim/nodesettings"
 )
 
 // A pod's policy names values of Kubernetes Secrets by "file:VOLUME/KEY": a volume of the pod, which the kubelet fills for it,
@@ -35,7 +36,7 @@ var (
 )
 
 // podDir is the kubelet's directory of a pod; "" of one that no kubelet made.
-func (s *settings) podDir(annotations map[string]string) string {
+func podDir(s *settings, annotations map[string]string) string {
 	if uid := annotations[annotationPodUID]; podUID.MatchString(uid) {
 		return filepath.Join(s.Kubelet, "pods", uid)
 	}
@@ -169,7 +170,7 @@ func (p *pod) admits(mounts []sandbox.ContainerMount) error {
 		own := p.kubelet != "" && grants.Within(p.kubelet, m.Source)
 		r.add(!own && overlap(m.Source, pods), of("the volumes of the node's pods"), another)
 		r.add(overlap(m.Source, p.settings.Records), of("the captures and audit logs of the node's pods"), another)
-		for _, file := range []string{defaultSettings, self} {
+		for _, file := range []string{nodesettings.DefaultPath, self} {
 			r.add(!m.ReadOnly && grants.Within(m.Source, realPath(file)), of("msb's "+filepath.Base(file)+", writable,"), "mount it read-only")
 		}
 	}

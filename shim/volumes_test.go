@@ -17,6 +17,7 @@ import (
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/policies/grants"
 	"github.com/msb-project/msb/sandbox"
+	"github.com/msb-project/msb/shim/nodesettings"
 )
 
 // kubeletPod is a kubelet's directory of a pod with the Secret "api", as its atomic writer leaves it.
@@ -54,9 +55,9 @@ func secretPolicy(from string) string {
 func podConfig(t *testing.T, floor, kubelet, policy string, annotations map[string]string) (sandbox.Config, error) {
 	t.Helper()
 	dir := t.TempDir()
-	s := newSettings()
+	s := nodesettings.New()
 	s.Home, s.Kubelet, s.Floor = dir, kubelet, filepath.Join(dir, "floor.toml")
-	if err := errors.Join(os.WriteFile(s.Floor, []byte(floor), 0o600), s.check()); err != nil {
+	if err := errors.Join(os.WriteFile(s.Floor, []byte(floor), 0o600), s.Read("shim.toml", "")); err != nil {
 		t.Fatal(err)
 	}
 	all := map[string]string{annotationPolicy: policy}

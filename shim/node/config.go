@@ -9,6 +9,7 @@ import (
 	"github.com/BurntSushi/toml"
 
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/shim/nodesettings"
 )
 
 // Files that the operator writes.
@@ -16,9 +17,6 @@ const (
 	floorFile    = "floor.toml"
 	settingsFile = "shim.toml"
 )
-
-// defaultHome is msb's state directory on a node whose settings name none.
-const defaultHome = "/var/lib/msb"
 
 // maxConfig bounds one of the operator's files, in bytes.
 const maxConfig = 1 << 20
@@ -54,12 +52,12 @@ func (n *Node) settingsText(floor bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var keys map[string]any
-	if err := toml.Unmarshal(text, &keys); err != nil {
-		return nil, fmt.Errorf("nothing was changed: %s: %w", settingsFile, err)
+	s := nodesettings.New()
+	if err := s.Read(settingsFile, string(text)); err != nil {
+		return nil, fmt.Errorf("nothing was changed: %w", err)
 	}
-	switch _, named := keys["floor"]; {
-	case named && floor:
+	switch {
+	case s.Floor != "" && floor:
 		return nil, fmt.Errorf("nothing was changed: %s names a floor, and there is a %s, too: leave one out", settingsFile, floorFile)
 	case floor:
 		text = fmt.Appendf(nil, "floor = '%s'\n%s", path.Join(n.Prefix, "etc", floorFile), text)
@@ -89,7 +87,7 @@ func (n *Node) home() (string, error) {
 	}
 	_, err := toml.DecodeFile(n.at(n.settings()), &s)
 	if s.Home == "" {
-		s.Home = defaultHome
+		s.Home = nodesettings.DefaultHome
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil

@@ -213,6 +213,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 	}{
 		{"floor", func(l *lab) { l.Config = fstest.MapFS{floorFile: {Data: []byte("version = 1\nallow = 3\n")}} }, "floor.toml:2"},
 		{"settings", func(l *lab) { l.Config = fstest.MapFS{settingsFile: {Data: []byte("memory =\n")}} }, "shim.toml"},
+		{"a misspelt setting", func(l *lab) { l.Config = fstest.MapFS{settingsFile: {Data: []byte("host_profile = 'drop'\n")}} }, "shim.toml: unknown key host_profile"},
 		{"two floors", func(l *lab) {
 			l.Config = fstest.MapFS{floorFile: {Data: []byte("version = 1\n")}, settingsFile: {Data: []byte("floor = '/x'\n")}}
 		}, "leave one out"},
