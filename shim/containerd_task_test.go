@@ -93,6 +93,9 @@ func TestContainerdTask(t *testing.T) {
 	if got := n.status("t"); got != "PAUSED" {
 		t.Errorf("paused: %s", got)
 	}
+	if r := exec("", "t", "/bin/true"); r.code == 0 || !strings.Contains(r.err, "resume it first") {
+		t.Errorf("exec in a paused container: %+v", r)
+	}
 	n.must(t, "tasks", "resume", "t")
 	if out := n.must(t, "tasks", "metrics", "t"); !regexp.MustCompile(`memory.usage_in_bytes +[1-9]|memory.current +[1-9]|Memory|memory`).MatchString(out) {
 		t.Errorf("metrics: %s", out)

@@ -276,6 +276,9 @@ func TestCallsReachTheContainer(t *testing.T) {
 	if _, err := l.s.Pause(t.Context(), &taskapi.PauseRequest{ID: "one"}); !is(err, errdefs.ErrFailedPrecondition) {
 		t.Errorf("a second pause: %v", err)
 	}
+	if err := l.exec("one", "held", streams{}); !is(err, errdefs.ErrFailedPrecondition) || !strings.Contains(err.Error(), "resume it first") {
+		t.Errorf("an exec in a paused container: %v", err)
+	}
 	if _, err := l.s.Resume(t.Context(), &taskapi.ResumeRequest{ID: "one"}); err != nil || l.state("one") != tasktypes.Status_RUNNING {
 		t.Errorf("resume: %v, %v", err, l.state("one"))
 	}
@@ -310,11 +313,11 @@ func TestCallsReachTheContainer(t *testing.T) {
 	}
 	l.m.oom <- sandbox.ContainerEvent{ID: "one"} // none so far
 	l.m.oom <- sandbox.ContainerEvent{ID: "one", OOMKills: 1}
-	l.heard.topics(t, 5)
+	l.heard.topics(t, 6)
 	if err := l.kill("one", "", 9); err != nil {
 		t.Error(err)
 	}
-	if got := l.heard.topics(t, 6)[4:]; !slices.Equal(got, []string{"/tasks/oom", "/tasks/exit"}) {
+	if got := l.heard.topics(t, 7)[5:]; !slices.Equal(got, []string{"/tasks/oom", "/tasks/exit"}) {
 		t.Errorf("got the events %v", got)
 	}
 }

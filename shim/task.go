@@ -66,6 +66,8 @@ func (t *task) begin(p *process) error {
 		return withKind("the process was started already", errdefs.ErrFailedPrecondition)
 	case p.over() || p.execID != "" && (t.gone || !t.init.started):
 		return withKind("the container "+t.id+" doesn't run", errdefs.ErrFailedPrecondition)
+	case p.execID != "" && t.paused: // it would be frozen before it runs, and its start never be answered
+		return withKind("the container "+t.id+" is paused; resume it first", errdefs.ErrFailedPrecondition)
 	}
 	p.started = true
 	if p.execID != "" {
