@@ -94,6 +94,9 @@ func diagnose(ctx context.Context, containerdConfig string) diagnosis {
 	}
 	d.add(guestParts())
 	for _, f := range confinement(ctx) {
+		if containerdConfig != "" && f.Name == "cgroup" { // a pod's VMM is in the pod's group, not in one of this user's
+			continue
+		}
 		d.add(f)
 	}
 	lacks := d.required() // before the backends': one of them is enough

@@ -115,7 +115,7 @@ func registered(ctx context.Context, config string) (string, criRuntime, finding
 func podsOf(name string, r criRuntime) finding {
 	key := "plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes." + name
 	switch {
-	case r.Sandboxer != "podsandbox":
+	case r.Sandboxer != "" && r.Sandboxer != "podsandbox": // which is containerd's default
 		return finding{Name: "pods", Required: true, Detail: fmt.Sprintf("sandboxer is %q", r.Sandboxer), Remedy: "write sandboxer = 'podsandbox' in [" + key + "]"}
 	case !slices.Contains(r.Annotations, "msb.dev/*"):
 		return finding{Name: "pods", Detail: "annotations of pods, and so their policies, are not passed on", Remedy: "write pod_annotations = ['msb.dev/*'] in [" + key + "]"}

@@ -75,6 +75,15 @@ func TestDoctorLooksAtNodes(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
+	for _, f := range d.Findings {
+		if f.Name == "cgroup" {
+			t.Errorf("a pod's machine is in its pod's control group, and not where doctor runs: %+v", f)
+		}
+	}
+	l.replace("config.toml", "sandboxer = 'podsandbox'\n", "")
+	if f := l.doctor().find(t, "pods"); !f.OK {
+		t.Errorf("containerd's default sandboxer: %+v", f)
+	}
 	if got := d.find(t, "home").Detail; got != filepath.Join(l.dir, "home") {
 		t.Errorf("it looked at the state directory %s", got)
 	}
