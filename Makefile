@@ -96,7 +96,7 @@ test-vm: ## the tests that boot real guests (QEMU emulation, libkrun inside an e
 
 .PHONY: shim node-image test-containerd
 shim: guest ## build bin/containerd-shim-msb-v1, the shim by which containerd runs pods in microVMs
-	@$(GO) -C shim build -trimpath -ldflags '-s -w' -o ../bin/ ./cmd/containerd-shim-msb-v1
+	@$(GO) -C shim build -trimpath -ldflags '-s -w -X github.com/containerd/containerd/v2/version.Version=$(VERSION)' -o ../bin/ ./cmd/containerd-shim-msb-v1
 
 node-image: shim build ## pack bin/msb-node.tar, the image of the DaemonSet that installs msb on nodes (deploy/)
 	@CGO_ENABLED=0 $(GO) -C shim build -trimpath -ldflags '-s -w' -o ../bin/ ./cmd/msb-node
