@@ -70,7 +70,7 @@ func volumeFile(pod, name string) (dir, key string, err error) {
 	case !within || !two || !volumeName.MatchString(volume) || !secretKey.MatchString(key) || strings.HasPrefix(key, ".."):
 		return "", "", fmt.Errorf(`a relative path in a pod's policy is "file:VOLUME/KEY", a Secret's volume of the pod and a key in it, not %q`, name)
 	case pod == "":
-		return "", "", fmt.Errorf("the volume %s is looked for where a kubelet made the pod, and none made this one", volume)
+		return "", "", fmt.Errorf("the volume %s is looked for where a kubelet made the pod, and none made this one; without a kubelet name the file by its absolute path, and have it in the floor's [secrets]", volume)
 	}
 	for kind, below := range volumeKinds {
 		dir = filepath.Join(pod, "volumes", kind, volume, below)

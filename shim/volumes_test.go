@@ -96,7 +96,7 @@ func TestI14_SecretVolumesAreThePodsOwn(t *testing.T) {
 	t.Parallel()
 	kubelet, _ := kubeletPod(t)
 	for _, c := range []struct{ floor, from, uid, want string }{
-		{floorText, "api/token", "", "none made this one"},
+		{floorText, "api/token", "", "none made this one; without a kubelet name the file by its absolute path"},
 		{floorText, "api/token", "u2", "no Secret's volume api"},
 		{floorText, "api/token", "../u1", "none made this one"},
 		{floorText, "api/nothing", "u1", "has no key nothing"},
