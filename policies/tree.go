@@ -131,6 +131,8 @@ func typeRemedy(key string, v any, want string) string {
 		return fmt.Sprintf("write a header [%s], and its keys below", key)
 	case text && want != "a string":
 		return "write " + want + ", without quotes"
+	case want == "a string" && slices.Contains([]string{"a list", "a table"}, typeName(v)):
+		return "write a single value in quotes"
 	case want == "a string":
 		return "put it in quotes"
 	}
