@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/msb-project/msb/internal/guest/assets"
 	"github.com/msb-project/msb/internal/vm/runner"
 )
 
@@ -50,7 +51,7 @@ const (
 func confinement(ctx context.Context) []finding {
 	ctx, cancel := context.WithTimeout(ctx, trialTime)
 	defer cancel()
-	trial, err := runner.Try(ctx)
+	trial, err := runner.Try(ctx, assets.VMM().Packed)
 	held := finding{Name: "confinement"}
 	if err != nil {
 		held.Required = true

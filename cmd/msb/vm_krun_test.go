@@ -14,12 +14,14 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/msb-project/msb/internal/vm"
+	"github.com/msb-project/msb/internal/vm/krun"
 	"github.com/msb-project/msb/internal/vm/vmtest/emuhost"
 )
 
@@ -72,10 +74,14 @@ func onKrun(t *testing.T, args ...string) result {
 		r.Stdout, r.Stderr = &r.out, &r.err
 		r.start(t)
 		timer := time.AfterFunc(stalled, func() { _ = r.Process.Signal(syscall.SIGTERM) })
+		from := startedFrom(r.ended)
 		got := r.wait(t)
 		nothingLeft(t, stateDirectory())
 		failed := strings.Contains(got.err, "did not become ready") ||
 			os.Getenv(emuhost.Env) != "" && strings.Contains(got.err, "kernel panicked")
+		if names := <-from; !failed && !slices.Equal(names, []string{"/memfd:msb-vmm (deleted)"}) {
+			t.Errorf("libkrun's process was executed from %q", names)
+		}
 		if timer.Stop() && !failed {
 			return got
 		}
@@ -83,6 +89,33 @@ func onKrun(t *testing.T, args ...string) result {
 	}
 	t.Fatal("it stalled again and again")
 	return result{}
+}
+
+// startedFrom looks what VMMs of libkrun are executed from, until something has ended.
+func startedFrom(ended <-chan struct{}) <-chan []string {
+	result := make(chan []string, 1)
+	go func() {
+		var names []string
+		for tick := time.NewTicker(50 * time.Millisecond); ; {
+			select {
+			case <-ended:
+				tick.Stop()
+				slices.Sort(names)
+				result <- slices.Compact(names)
+				return
+			case <-tick.C:
+			}
+			lines, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is sound
+			for _, line := range lines {
+				if words, err := os.ReadFile(line); err == nil && strings.Contains(string(words), "\x00"+krun.Verb+"\x00") {
+					if name, err := os.Readlink(filepath.Join(filepath.Dir(line), "exe")); err == nil {
+						names = append(names, name)
+					}
+				}
+			}
+		}
+	}()
+	return result
 }
 
 func testKrun(t *testing.T) {

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Builds the parts of the guest that msb carries inside itself, into
-# internal/guest/assets/bin: the agent's root disk and the image "builtin". Needs Go and
-# busybox (Debian: busybox-static). Does nothing when nothing has changed. OUT is another
-# directory to write to.
+# internal/guest/assets/bin: the agent's root disk and the image "builtin"; and the program
+# that VMMs start in. Needs Go and busybox (Debian: busybox-static). Does nothing when nothing
+# has changed. OUT is another directory to write to.
 set -eu
 cd "$(dirname "$0")/../.."
 arch=$(go env GOARCH)
@@ -18,6 +18,18 @@ if [ -z "$busybox" ]; then
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+
+# With cgo where msb is built with it: it loads libkrun. Not compressed, since each start copies it.
+vmm=vmm-$arch-static
+[ "$(go env CGO_ENABLED)" = 0 ] || vmm=vmm-$arch-cgo
+if [ "$(go env GOOS)" = linux ]; then
+	mkdir -p "$out"
+	go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$work/$vmm" ./internal/vm/vmm
+	if ! cmp -s "$work/$vmm" "$out/$vmm"; then
+		rm -f "$out"/vmm-*
+		cp "$work/$vmm" "$out/$vmm"
+	fi
+fi
 
 # grpcnotrace leaves gRPC's tracing pages out: 3 MB of the agent.
 export CGO_ENABLED=0 GOOS=linux GOARCH="$arch"

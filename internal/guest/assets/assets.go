@@ -27,6 +27,10 @@ func AgentRoot() Part { return Part{"agentd-" + arch() + ".ext4.gz"} }
 // Builtin is the root of the image called "builtin": a tar stream.
 func Builtin() Part { return Part{"builtin-" + arch() + ".tar.gz"} }
 
+// VMM is the program that VMMs start in, as the kernel executes it: see vm/vmm. It is built with cgo or without, as this
+// program was, so that it has libkrun's backend where this program has it.
+func VMM() Part { return Part{"vmm-" + arch() + "-" + linkage} }
+
 // arch is the guest's machine, which is the host's: nothing is emulated across
 // architectures.
 func arch() string { return runtime.GOARCH }

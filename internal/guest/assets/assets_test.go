@@ -28,6 +28,14 @@ func TestPartsAreCompleteOrMissing(t *testing.T) {
 			t.Errorf("%s: digest %s is not that of the file: run make build (%v)", p.name, digest, err)
 		}
 	}
+	if r, err := VMM().Packed(); err == nil {
+		magic := make([]byte, 4)
+		if _, err := io.ReadFull(r, magic); err != nil || string(magic) != "\x7fELF" {
+			t.Errorf("%s begins with %q, %v", VMM().Name(), magic, err)
+		}
+	} else if !errors.Is(err, ErrNotBuilt) {
+		t.Error(err)
+	}
 	if _, err := (Part{"no-such"}).Open(); !errors.Is(err, ErrNotBuilt) {
 		t.Errorf("got %v", err)
 	}

@@ -14,6 +14,8 @@ const Verb = "__vmm-krun"
 type Config struct {
 	// CacheDir is where the guest's kernel is kept, made when missing.
 	CacheDir string
+	// Program is what the VMM's process starts in; nil means the program that runs.
+	Program runner.Program
 	// probeKVM tells whether KVM is usable; nil means vm.ProbeKVM.
 	probeKVM func() error
 	// record records the VMM's system calls instead of refusing any; nil refuses.

@@ -134,9 +134,9 @@ func (b *Backend) plan(l *runner.Launch, c *config) error {
 	l.Files = append(l.Files, pipe)
 	l.Plan.Argv, l.Plan.Itself = []string{os.Args[0], Verb, strconv.Itoa(configFD)}, true
 	l.Plan.Env = []string{"GOMAXPROCS=1", "GOGC=off", "RUST_BACKTRACE=0"}
-	l.Plan.Handover, l.Plan.VMM, l.Recording = true, runner.Libkrun, b.config.record
+	l.Plan.Handover, l.Plan.VMM, l.Recording, l.Program = true, runner.Libkrun, b.config.record, b.config.Program
 	l.Plan.ReadOnly = append(l.Plan.ReadOnly, c.Libkrun, c.Libkrunfw, c.Kernel)
-	l.Plan.ReadOnly = append(l.Plan.ReadOnly, runner.Libraries(runner.ThisProgram, c.Libkrun, c.Libkrunfw)...)
+	l.Plan.Loads = []string{c.Libkrun, c.Libkrunfw}
 	l.Plan.Devices = append(l.Plan.Devices, vm.KVMDevice)
 	return nil
 }

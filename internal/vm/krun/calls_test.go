@@ -11,6 +11,7 @@ import (
 
 	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/internal/vm/runner"
+	"github.com/msb-project/msb/internal/vm/vmm/vmmtest"
 	"github.com/msb-project/msb/internal/vm/vmtest"
 	"github.com/msb-project/msb/internal/vm/vmtest/emuhost"
 )
@@ -25,19 +26,15 @@ var triedInVain = map[runner.Refused]bool{
 func TestI8_FullLifeNeedsNoOtherCall(t *testing.T) {
 	if vm.ProbeKVM() == nil {
 		r := new(runner.Recording)
-		s := &vmtest.Suite{Backend: New(Config{CacheDir: scratch, record: r}), Root: vmtest.Root(t, scratch)}
+		s := &vmtest.Suite{Backend: New(Config{CacheDir: scratch, Program: vmmtest.Program(t), record: r}), Root: vmtest.Root(t, scratch)}
 		s.NeedsNoOtherCall(t, r, func(c runner.Refused) bool { return triedInVain[c] }, "reboot", "kill")
 		return
 	}
 	if os.Getenv(vmtest.RecordEnv) == "" {
 		t.Skip("an emulated host stands still under the recorder every other time: make record-calls")
 	}
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, exit := emuhost.RunFresh(t, map[string]string{"/krun.test": exe, "/root.ext4": vmtest.Root(t, scratch)},
-		200*time.Second, vmtest.RootEnv+"=/root.ext4", vmtest.RecordEnv+"="+os.Getenv(vmtest.RecordEnv), "/krun.test", "-test.v", "-test.timeout=5m", "-test.run=^TestI8_FullLifeNeedsNoOtherCall$")
+	out, exit := emuhost.RunFresh(t, map[string]string{"/krun.test": exe(t), "/vmm": program(t), "/root.ext4": vmtest.Root(t, scratch)},
+		200*time.Second, vmtest.RootEnv+"=/root.ext4", vmmtest.Env+"=/vmm", vmtest.RecordEnv+"="+os.Getenv(vmtest.RecordEnv), "/krun.test", "-test.v", "-test.timeout=5m", "-test.run=^TestI8_FullLifeNeedsNoOtherCall$")
 	t.Log(out)
 	if exit != 0 {
 		t.Fatalf("exit code %d in the emulated host", exit)

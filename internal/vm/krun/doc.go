@@ -5,7 +5,7 @@
 //
 // libkrun takes over the process that starts a machine and ends it with the
 // guest, so it is never loaded into the supervisor. The process that loads it
-// is this program again, confined by vm/runner beforehand.
+// is vm/vmm or msb again, confined by vm/runner beforehand.
 //
 // libkrun is found and loaded at run time: building needs a C compiler and no
 // header of libkrun's. A build without cgo has a backend that says so.

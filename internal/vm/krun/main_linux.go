@@ -72,7 +72,9 @@ func readConfig(args []string) (*config, error) {
 	f := os.NewFile(uintptr(fd), "config")
 	defer f.Close()
 	var c config
-	if err := json.NewDecoder(io.LimitReader(f, maxConfigBytes)).Decode(&c); err != nil {
+	dec := json.NewDecoder(io.LimitReader(f, maxConfigBytes))
+	dec.DisallowUnknownFields() // as the runner's plan
+	if err := dec.Decode(&c); err != nil {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
 	return &c, nil

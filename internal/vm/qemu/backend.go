@@ -27,6 +27,8 @@ type Config struct {
 	// fire faster than emulation serves them. Time inside is then the number
 	// of instructions, whatever the host's load.
 	NestedVirtualisation bool
+	// Program is what the VMM's process starts in; nil means the program that runs.
+	Program runner.Program
 	// record records the VMM's system calls instead of refusing any; nil refuses.
 	record *runner.Recording
 	// find finds QEMU and ProbeKVM tells whether KVM is usable; nil means

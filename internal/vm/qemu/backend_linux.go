@@ -91,7 +91,7 @@ func (b *Backend) prepare(spec *vm.Spec, s saving) (*runner.Launch, error) {
 	accel := b.accel()
 	l.Plan.Argv = args(binary, image, spec.KernelCmdline()+b.clockArgument(accel), spec, accel, numbers(spec, s))
 	l.Plan.Descriptors = s.memory != nil
-	l.Plan.Env, l.Plan.VMM, l.Recording = []string{}, runner.QEMU, b.config.record
+	l.Plan.Env, l.Plan.VMM, l.Recording, l.Program = []string{}, runner.QEMU, b.config.record, b.config.Program
 	l.Plan.ReadOnly = append(l.Plan.ReadOnly, image)
 	modules := modules(binary)
 	l.Plan.ReadOnly = append(l.Plan.ReadOnly, modules...)

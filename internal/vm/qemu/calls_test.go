@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/internal/vm/runner"
+	"github.com/msb-project/msb/internal/vm/vmm/vmmtest"
 	"github.com/msb-project/msb/internal/vm/vmtest"
 )
 
@@ -22,6 +23,6 @@ var triedInVain = map[runner.Refused]string{
 func TestI8_FullLifeNeedsNoOtherCall(t *testing.T) {
 	t.Parallel()
 	r := new(runner.Recording)
-	s := &vmtest.Suite{Backend: New(Config{CacheDir: scratch, record: r}), Root: vmtest.Root(t, scratch), Serials: true}
+	s := &vmtest.Suite{Backend: New(Config{CacheDir: scratch, Program: vmmtest.Program(t), record: r}), Root: vmtest.Root(t, scratch), Serials: true}
 	s.NeedsNoOtherCall(t, r, func(c runner.Refused) bool { return triedInVain[c] != "" }, "reboot", "kill")
 }

@@ -25,7 +25,7 @@ func TestClockKeepsTime(t *testing.T) {
 			go spin(stop)
 		}
 	}
-	s := &vmtest.Suite{Backend: backend(), Root: vmtest.Root(t, scratch), Serials: true}
+	s := &vmtest.Suite{Backend: backend(t), Root: vmtest.Root(t, scratch), Serials: true}
 	bad := 0
 	for range *clockBoots {
 		if !t.Run("boot", s.ClockKeepsTime) {

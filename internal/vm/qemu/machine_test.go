@@ -6,16 +6,20 @@ import (
 	"testing"
 
 	"github.com/msb-project/msb/internal/vm"
+	"github.com/msb-project/msb/internal/vm/vmm/vmmtest"
 	"github.com/msb-project/msb/internal/vm/vmtest"
 )
 
-func backend() *Backend { return New(Config{CacheDir: scratch}) }
+func backend(t testing.TB) *Backend {
+	t.Helper()
+	return New(Config{CacheDir: scratch, Program: vmmtest.Program(t)})
+}
 
 // suite runs its test beside the others: each has a machine of its own.
 func suite(t *testing.T) *vmtest.Suite {
 	t.Helper()
 	t.Parallel()
-	return &vmtest.Suite{Backend: backend(), Root: vmtest.Root(t, scratch), Serials: true}
+	return &vmtest.Suite{Backend: backend(t), Root: vmtest.Root(t, scratch), Serials: true}
 }
 
 func suiteSpec(t *testing.T) vm.Spec {

@@ -17,13 +17,14 @@ import (
 	"github.com/msb-project/msb/internal/cachefile"
 	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/internal/vm/runner"
+	"github.com/msb-project/msb/internal/vm/vmm/vmmtest"
 	"github.com/msb-project/msb/internal/vm/vmtest"
 )
 
 // warm is a backend with a cache of its own that shares the kernel of all tests.
 func warm(t *testing.T) (*Backend, string) {
 	t.Helper()
-	if _, err := backend().kernel(); err != nil {
+	if _, err := backend(t).kernel(); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
@@ -36,7 +37,7 @@ func warm(t *testing.T) (*Backend, string) {
 			t.Fatal(err)
 		}
 	}
-	return New(Config{CacheDir: dir}), dir
+	return New(Config{CacheDir: dir, Program: vmmtest.Program(t)}), dir
 }
 
 // warmSpec has a network device, and a disk that begins with text.

@@ -44,16 +44,16 @@ func (l limits) String() string {
 type cgroup struct{ dir *os.File }
 
 // spawnBounded starts the runner in a group of its own if it can, and else without.
-func spawnBounded(p *Plan, files []*os.File, stderr *os.File, l limits) (*process, *os.File, error) {
+func spawnBounded(p Plan, program *os.File, files []*os.File, stderr *os.File, l limits) (*process, *os.File, error) {
 	group, err := newCgroup(cgroupSelf, cgroupMount, l)
 	if err == nil {
-		proc, status, err := spawn(p, files, stderr, group)
+		proc, status, err := spawn(p, program, files, stderr, group)
 		if err == nil {
 			return proc, status, nil
 		}
 		group.close() // this process may make groups, but not put a process there
 	}
-	return spawn(p, files, stderr, nil)
+	return spawn(p, program, files, stderr, nil)
 }
 
 // newCgroup makes a group below the nearest ancestor of this process's own whose groups have both controllers. It

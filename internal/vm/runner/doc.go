@@ -1,8 +1,9 @@
 // Package runner starts a VMM process with as few rights as it can live with,
 // and watches over it.
 //
-// msb re-executes itself under a hidden verb. That second process takes its
-// own rights away and then becomes the VMM by execve:
+// The supervisor executes vm/vmm, a small program that msb carries, or msb
+// itself under the same hidden verb (Program). That second process takes its own
+// rights away and then becomes the VMM by execve:
 //
 //	supervisor ── Launch ──► msb __vmm ── Main ──► QEMU, or msb __vmm-krun
 //	               plan (pipe) ───►   own user, mount, network, pid, ipc and uts namespaces

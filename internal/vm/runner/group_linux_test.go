@@ -19,7 +19,7 @@ const (
 	// parentArg makes the test's program a VMM with a child, which a filter would refuse; with a second argument it
 	// ends then.
 	parentArg = "__parent-for-test"
-	// supervisorArg makes it a supervisor, which starts a VMM and waits to be killed.
+	// supervisorArg makes it a supervisor, which starts a VMM and waits to be killed. Its arguments are those of supervisor.
 	supervisorArg = "__supervisor-for-test"
 	// aliveFD is open in the processes of which a test wants to know whether they live.
 	aliveFD = FirstFileFD + 2
@@ -40,12 +40,24 @@ func parent(args []string) {
 	}
 }
 
-func supervisor(namespaces bool, disk string) error {
+// What a VMM is executed from.
+const (
+	fromItself = "the program that runs"
+	fromMemory = "a sealed file without a name"
+)
+
+// supervisor says what its VMM was executed from. The small program is the one that runs, if it may have one.
+func supervisor(namespaces, small, forbidden, disk string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the test has done what it wants to this program's file
+	if forbidden != "" {
+		if err := forbidMemory(forbidden); err != nil {
+			return err
+		}
+	}
 	agent, agentFD, err := StreamPair("agent")
 	if err != nil {
 		return err
@@ -57,24 +69,24 @@ func supervisor(namespaces bool, disk string) error {
 	directories, _ := net.Pipe() // the VMM has no end of it
 	l := Launch{
 		agent: agent, dirs: directories, Console: console, Files: []*os.File{agentFD, consoleFD, os.NewFile(3, "alive")},
-		Plan: Plan{Argv: []string{self, victimArg}, Itself: true, ReadOnly: Libraries(ThisProgram), ReadWrite: []string{disk}, Devices: []string{"/dev/null"}},
+		Plan: Plan{Argv: []string{self, victimArg}, Itself: true, ReadWrite: []string{disk}, Devices: []string{"/dev/null"}},
+	}
+	if small == "true" {
+		l.Program = ofFile(ThisProgram)
 	}
 	log, err := newConsole("")
 	if err != nil {
 		return err
 	}
-	m, err := l.attempt(context.Background(), log, namespaces)
+	m, err := l.attempt(context.Background(), log, namespaces == "true")
 	if err != nil {
 		return err
 	}
-	own, err := os.Stat(ThisProgram)
+	from, err := executedFrom(m.PID(), ThisProgram)
 	if err != nil {
 		return err
 	}
-	if vmm, err := os.Stat(fmt.Sprintf("/proc/%d/exe", m.PID())); err != nil || !os.SameFile(own, vmm) {
-		return fmt.Errorf("the VMM is another program: %w", err)
-	}
-	fmt.Println("ready")
+	fmt.Println("ready:", from)
 	select {}
 }
 
@@ -134,30 +146,53 @@ func TestI13_WhatAVMMMadeEndsWithIt(t *testing.T) { // not parallel: a child of 
 
 // TestI13_AVMMDiesWithItsSupervisor, though nobody is left who could end it.
 func TestI13_AVMMDiesWithItsSupervisor(t *testing.T) { // not parallel: as above
-	for _, namespaces := range []string{"true", "false"} {
-		write, over := alive(t)
-		disk := filepath.Join(t.TempDir(), "disk")
-		if err := os.WriteFile(disk, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.CommandContext(t.Context(), exe(t), supervisorArg, namespaces, disk)
-		cmd.ExtraFiles = []*os.File{write}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		said := make([]byte, 100)
-		if n, err := out.Read(said); err != nil || string(said[:n]) != "ready\n" {
-			t.Errorf("namespaces %s: the supervisor says %q, %v", namespaces, said[:n], err)
-		}
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if err := over(); err != nil {
-			t.Errorf("namespaces %s: the VMM outlives its supervisor: %v", namespaces, err)
-		}
+	for _, tt := range supervisors {
+		supervise(t, exe(t), tt, nil, func(string) error { return nil })
+	}
+}
+
+// way is how a supervisor starts its VMM: the first arguments of supervisor, and what the VMM is executed from.
+type way struct{ namespaces, small, forbidden, from string }
+
+var supervisors = []way{
+	{"true", "false", "", fromItself}, {"false", "false", "", fromItself},
+	{"true", "true", "", fromMemory}, {"false", "true", "", fromMemory},
+}
+
+// supervise starts a supervisor, changes its file before it starts its VMM, looks at that and kills the supervisor.
+func supervise(t *testing.T, program string, tt way, attr *unix.SysProcAttr, change func(program string) error) {
+	t.Helper()
+	disk := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(disk, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write, over := alive(t)
+	cmd := exec.CommandContext(t.Context(), program, supervisorArg, tt.namespaces, tt.small, tt.forbidden, disk)
+	cmd.ExtraFiles, cmd.SysProcAttr = []*os.File{write}, attr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); errors.Is(err, unix.EPERM) && attr != nil {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(change(program), in.Close()); err != nil {
+		t.Fatal(err)
+	}
+	said := make([]byte, 500)
+	if n, err := out.Read(said); err != nil || string(said[:n]) != "ready: "+tt.from+"\n" {
+		t.Errorf("%+v: the supervisor says %q, %v", tt, said[:n], err)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if err := over(); err != nil {
+		t.Errorf("%+v: the VMM outlives its supervisor: %v", tt, err)
 	}
 }
 
@@ -172,42 +207,17 @@ func TestI13_UpgradedSupervisorsStartTheirOwnVMM(t *testing.T) { // not parallel
 			return errors.Join(os.WriteFile(other, []byte("#!/bin/sh\nexit 1\n"), 0o700), os.Rename(other, installed))
 		},
 	} {
-		for _, namespaces := range []string{"true", "false"} {
+		t.Log(name)
+		for _, tt := range supervisors {
 			build, err := os.ReadFile(exe(t))
 			if err != nil {
 				t.Fatal(err)
 			}
-			dir := t.TempDir()
-			installed, disk := filepath.Join(dir, "msb"), filepath.Join(dir, "disk")
-			if err := errors.Join(os.WriteFile(installed, build, 0o700), os.WriteFile(disk, nil, 0o600)); err != nil {
+			installed := filepath.Join(t.TempDir(), "msb")
+			if err := os.WriteFile(installed, build, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			write, over := alive(t)
-			cmd := exec.CommandContext(t.Context(), installed, supervisorArg, namespaces, disk)
-			cmd.ExtraFiles = []*os.File{write}
-			in, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			if err := errors.Join(upgrade(installed), in.Close()); err != nil {
-				t.Fatal(err)
-			}
-			said := make([]byte, 500)
-			if n, err := out.Read(said); err != nil || string(said[:n]) != "ready\n" {
-				t.Errorf("%s, namespaces %s: %q, %v", name, namespaces, said[:n], err)
-			}
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-			if err := over(); err != nil {
-				t.Error(err)
-			}
+			supervise(t, installed, tt, nil, upgrade)
 		}
 	}
 }

@@ -23,6 +23,8 @@ var past = time.Unix(1, 0)
 type Launch struct {
 	// Plan is what the process becomes.
 	Plan Plan
+	// Program is what the process starts in.
+	Program Program
 	// Files are inherited by the VMM as FirstFileFD and up. Start closes them
 	// in this process.
 	Files []*os.File
@@ -100,7 +102,7 @@ func (l *Launch) attempt(ctx context.Context, log *console, namespaces bool) (*m
 	if err != nil {
 		return nil, err
 	}
-	proc, statusR, err := spawnBounded(&plan, l.Files, errW, l.limits)
+	proc, statusR, err := spawnFirst(plan, l.Program, l.Files, errW, l.limits)
 	_ = errW.Close()
 	if err != nil {
 		_ = errR.Close()

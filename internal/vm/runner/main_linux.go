@@ -94,7 +94,9 @@ func readPlan() (*Plan, error) {
 	f := os.NewFile(planFD, "plan")
 	defer f.Close()
 	var p Plan
-	if err := json.NewDecoder(io.LimitReader(f, maxPlanBytes)).Decode(&p); err != nil {
+	dec := json.NewDecoder(io.LimitReader(f, maxPlanBytes))
+	dec.DisallowUnknownFields() // msb may be newer than the program in it, if only one was built
+	if err := dec.Decode(&p); err != nil {
 		return nil, fmt.Errorf("read the plan: %w", err)
 	}
 	if len(p.Argv) == 0 {

@@ -31,8 +31,11 @@ type Plan struct {
 	// Argv is the program and its arguments; Argv[0] is an absolute path.
 	Argv []string
 	// Itself executes the runner's own program instead of the file of Argv[0],
-	// where an upgrade may have put another build.
+	// where an upgrade may have put another build. The libraries that it and
+	// Loads need are added to ReadOnly.
 	Itself bool
+	// Loads are what the runner's own program loads, at run time.
+	Loads []string `json:"-"`
 	// Env is the program's whole environment.
 	Env []string
 	// ReadOnly are files and directories that may be read and executed from.

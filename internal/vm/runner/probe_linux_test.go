@@ -27,28 +27,30 @@ const strayFD = 77
 type findings struct {
 	// Stray is the error of looking at a descriptor that nobody handed over.
 	Stray, StrayNext string
-	Root             []string
-	Env              []string
-	Interfaces       int
-	PID              int
-	Socket           string
-	Ptrace           string
-	Unshare          string
-	ReadSecret       string
-	ReadGranted      string
-	WriteRO          string
-	WriteRW          string
-	NoNewPrivs       int
-	CoreLimit        uint64
-	FileLimit        uint64
-	LockLimit        uint64
-	OpenLimit        uint64
-	Dup              string // libkrun's
-	Times            string // QEMU's
-	ReadOnly         map[string]bool
-	Writable         string
-	Attacks          map[string]string
-	Effective        uint32
+	// Memory are the descriptors that lead to files without a name.
+	Memory      []int
+	Root        []string
+	Env         []string
+	Interfaces  int
+	PID         int
+	Socket      string
+	Ptrace      string
+	Unshare     string
+	ReadSecret  string
+	ReadGranted string
+	WriteRO     string
+	WriteRW     string
+	NoNewPrivs  int
+	CoreLimit   uint64
+	FileLimit   uint64
+	LockLimit   uint64
+	OpenLimit   uint64
+	Dup         string // libkrun's
+	Times       string // QEMU's
+	ReadOnly    map[string]bool
+	Writable    string
+	Attacks     map[string]string
+	Effective   uint32
 }
 
 func errText(err error) string {
@@ -63,6 +65,11 @@ func probe(args []string) {
 	var next, stderr unix.Stat_t
 	if unix.Fstat(FirstFileFD+2, &next) == nil && unix.Fstat(2, &stderr) == nil && next.Dev == stderr.Dev && next.Ino == stderr.Ino {
 		f.StrayNext = ""
+	}
+	for fd := FirstFileFD; fd < strayFD; fd++ {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); err == nil {
+			f.Memory = append(f.Memory, fd)
+		}
 	}
 	entries, err := os.ReadDir("/")
 	f.Root = []string{errText(err)}
@@ -164,9 +171,9 @@ func exe(t *testing.T) string {
 	return path
 }
 
-func observe(t *testing.T, namespaces bool, recording *Recording) (findings, []string) {
+func observe(t *testing.T, start func(*Launch), namespaces bool, recording *Recording) (findings, []string) {
 	t.Helper()
-	return observeAs(t, namespaces, func(l *Launch, _ []string) { l.Recording = recording })
+	return observeAs(t, namespaces, func(l *Launch, _ []string) { start(l); l.Recording = recording })
 }
 
 // observeWith is observe without namespaces, for a changed launch and its program's arguments.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -32,10 +33,19 @@ type process struct {
 	done chan struct{} // closed after reaping
 }
 
-// spawn starts the runner, which is this build also after an upgrade, in the group unless that is nil, and returns once it was forked. The process takes the group
-// over.
-func spawn(p *Plan, files []*os.File, stderr *os.File, group *cgroup) (*process, *os.File, error) {
-	planR, err := writePlan(p)
+// spawn starts the runner, in program unless that is nil, which is this build also after an upgrade, and in the group unless
+// that is nil, and returns once it was forked. The process takes the group over.
+func spawn(p Plan, program *os.File, files []*os.File, stderr *os.File, group *cgroup) (*process, *os.File, error) {
+	if p.Itself {
+		itself := ThisProgram
+		if program != nil {
+			itself = program.Name()
+		}
+		p.ReadOnly = slices.Concat(p.ReadOnly, Libraries(append([]string{itself}, p.Loads...)...))
+		slices.Sort(p.ReadOnly)
+		p.ReadOnly = slices.Compact(p.ReadOnly) // a link can be made once
+	}
+	planR, err := writePlan(&p)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -53,10 +63,14 @@ func spawn(p *Plan, files []*os.File, stderr *os.File, group *cgroup) (*process,
 
 	cmd := exec.Command(ThisProgram, Verb) //nolint:noctx // the machine outlives the context of its start
 	cmd.Args[0] = os.Args[0]
+	cmd.ExtraFiles = slices.Concat([]*os.File{planR, statusW, liveR}, files)
+	if program != nil { // behind the VMM's own files, where Main closes everything
+		cmd.Path = fmt.Sprintf("%s/%d", Descriptors, planFD+len(cmd.ExtraFiles))
+		cmd.ExtraFiles = append(cmd.ExtraFiles, program)
+	}
 	cmd.Env = []string{}
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = stderr, stderr
-	cmd.ExtraFiles = append([]*os.File{planR, statusW, liveR}, files...)
 	cmd.SysProcAttr = attributes(p.Namespaces)
 	if group != nil {
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(group.dir.Fd())

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/internal/vm"
+	"github.com/msb-project/msb/internal/vm/vmm/vmmtest"
 )
 
 func TestMain(m *testing.M) {
@@ -43,7 +44,7 @@ func TestMain(m *testing.M) {
 			parent(os.Args[2:])
 			os.Exit(0)
 		case supervisorArg:
-			fmt.Println(supervisor(os.Args[2] == "true", os.Args[3]))
+			fmt.Println(supervisor(os.Args[2], os.Args[3], os.Args[4], os.Args[5]))
 			os.Exit(1)
 		}
 	}
@@ -54,16 +55,18 @@ func TestMain(m *testing.M) {
 // confined either. TestMain looks, as the runner.
 func TestI8_RunnerInheritsNoEnvironment(t *testing.T) {
 	t.Setenv("MSB_TEST_TOKEN", "the supervisor's")
-	f, _ := observe(t, false, nil)
-	if !slices.Equal(f.Env, []string{"ONLY=this"}) {
-		t.Errorf("the program's environment is %q", f.Env)
-	}
+	eachProgram(t, func(t *testing.T, start func(*Launch)) {
+		f, _ := observe(t, start, false, nil)
+		if !slices.Equal(f.Env, []string{"ONLY=this"}) {
+			t.Errorf("the program's environment is %q", f.Env)
+		}
+	})
 }
 
 func TestI8_ConfinedProcessesReachOnlyTheirFiles(t *testing.T) {
-	for _, namespaces := range []bool{true, false} {
-		t.Run(fmt.Sprintf("namespaces=%v", namespaces), func(t *testing.T) {
-			f, confinement := observe(t, namespaces, nil)
+	eachProgram(t, func(t *testing.T, start func(*Launch)) {
+		for _, namespaces := range []bool{true, false} {
+			f, confinement := observe(t, start, namespaces, nil)
 			if f.ReadGranted != "content" {
 				t.Errorf("reading the granted file: %s", f.ReadGranted)
 			}
@@ -104,15 +107,37 @@ func TestI8_ConfinedProcessesReachOnlyTheirFiles(t *testing.T) {
 			if got := strings.Contains(strings.Join(confinement, " "), "namespaces"); got != namespaces {
 				t.Errorf("confinement %q, namespaces %v", confinement, namespaces)
 			}
-		})
+			if len(f.Memory) > 0 {
+				t.Errorf("descriptors %d lead to files without a name", f.Memory)
+			}
+			if t.Failed() {
+				t.Fatalf("namespaces=%v", namespaces)
+			}
+		}
+	})
+}
+
+// TestI8_HandedFilesWithoutANameAreFound shows that the test above would find the program's own.
+func TestI8_HandedFilesWithoutANameAreFound(t *testing.T) {
+	f, _ := observeWith(t, func(l *Launch, _ []string) {
+		memory, err := ofFile(exe(t)).sealed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Program, l.Files = vmmtest.Program(t), append(l.Files, memory)
+	})
+	if !slices.Contains(f.Memory, FirstFileFD+2) {
+		t.Errorf("descriptors %d lead to files without a name, want %d among them", f.Memory, FirstFileFD+2)
 	}
 }
 
 // TestI8_AttacksWorkWithoutTheFilter shows that the attacks above are real: with a filter that refuses
 // nothing, and no namespaces, those that nothing else prevents succeed.
-func TestI8_AttacksWorkWithoutTheFilter(t *testing.T) {
+func TestI8_AttacksWorkWithoutTheFilter(t *testing.T) { eachProgram(t, attacksWork) }
+
+func attacksWork(t *testing.T, start func(*Launch)) {
 	r := new(Recording)
-	f, confinement := observe(t, false, r)
+	f, confinement := observe(t, start, false, r)
 	// Kernels without them refuse these too: what counts is that the filter does.
 	for name, nr := range map[string]uint32{"x32": x32Bit | unix.SYS_GETPID, "io_uring": unix.SYS_IO_URING_SETUP} {
 		if (name != "x32" || runtime.GOARCH == "amd64") && r.Calls()[Refused{Number: nr}] == 0 {
@@ -145,8 +170,10 @@ func TestI8_AttacksWorkWithoutTheFilter(t *testing.T) {
 }
 
 // TestI8_NamespacesHoldWithoutTheFilter looks at what the namespaces alone keep away.
-func TestI8_NamespacesHoldWithoutTheFilter(t *testing.T) {
-	f, _ := observe(t, true, new(Recording))
+func TestI8_NamespacesHoldWithoutTheFilter(t *testing.T) { eachProgram(t, namespacesHold) }
+
+func namespacesHold(t *testing.T, start func(*Launch)) {
+	f, _ := observe(t, start, true, new(Recording))
 	if f.Socket != "" || f.Interfaces != 1 {
 		t.Errorf("%d interfaces (socket: %q), want the loopback alone", f.Interfaces, f.Socket)
 	}
@@ -190,7 +217,7 @@ func TestOversizedDisksAreAnError(t *testing.T) {
 
 func TestI8_EachVMMHasItsOwnList(t *testing.T) {
 	for _, vmm := range []VMM{QEMU, Libkrun} {
-		f, _ := observeWith(t, func(l *Launch, _ []string) { l.Plan.VMM = vmm })
+		f, _ := observeWith(t, func(l *Launch, _ []string) { l.Program, l.Plan.VMM = vmmtest.Program(t), vmm })
 		if (f.Dup == "") != (vmm == Libkrun) || (f.Times == "") != (vmm == QEMU) {
 			t.Errorf("VMM %d: dup %q, times %q", vmm, f.Dup, f.Times)
 		}

@@ -28,29 +28,29 @@ const trialProgram = "/nosuch-msb-trial"
 // Try does what starting a VMM does, up to its first instruction, in a process
 // that ends there. An error means that no VMM would start here, because it
 // can't be confined: seccomp is refused, say.
-func Try(ctx context.Context) (Trial, error) {
+func Try(ctx context.Context, program Program) (Trial, error) {
 	t := Trial{Landlock: landlockABI()}
 	var err error
-	if t.inForce, t.Cgroup, err = try(ctx, true); err == nil {
+	if t.inForce, t.Cgroup, err = try(ctx, program, true); err == nil {
 		return t, nil
 	}
 	if !isNamespaceError(err) {
 		return t, err
 	}
 	t.Namespaces = err
-	t.inForce, t.Cgroup, err = try(ctx, false)
+	t.inForce, t.Cgroup, err = try(ctx, program, false)
 	return t, err
 }
 
 // try is one attempt, as Launch.attempt makes it.
-func try(ctx context.Context, namespaces bool) (inForce []string, bounded bool, err error) {
+func try(ctx context.Context, program Program, namespaces bool) (inForce []string, bounded bool, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, false, err
 	}
 	defer null.Close()
 	l := limits{vmmMemory, vmmThreads}
-	proc, statusR, err := spawnBounded(&Plan{Argv: []string{trialProgram}, Namespaces: namespaces}, nil, null, l)
+	proc, statusR, err := spawnFirst(Plan{Argv: []string{trialProgram}, Namespaces: namespaces}, program, nil, null, l)
 	if err != nil {
 		if namespaces && forbidden(err) {
 			return nil, false, &namespaceError{err}
