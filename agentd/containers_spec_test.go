@@ -46,9 +46,9 @@ func TestContainersAreAsDescribed(t *testing.T) {
 						tmpfs("/dev", agentclient.ContainerMount{}), agentclient.ContainerMount{Type: "devpts", Target: "/dev/pts"},
 						agentclient.ContainerMount{Type: "mqueue", Target: "/dev/mqueue", NoSuid: true, NoExec: true})
 				},
-				`sed -En 's/^[^ ]* ([^ ]*) ([^ ]*) ((rw|ro)(,nosuid)?(,nodev)?(,noexec)?).*/\1 \2 \3/p' /proc/mounts | sort; touch /sys/x; cat /sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/cgroup.max.depth /sys/fs/cgroup/cgroup.max.descendants`,
+				`sed -En 's/^[^ ]* ([^ ]*) ([^ ]*) ((rw|ro)(,nosuid)?(,nodev)?(,noexec)?).*/\1 \2 \3/p' /proc/mounts | sort; touch /sys/x; grep -c ' /dev tmpfs .*size=65536k' /proc/mounts; cat /sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/cgroup.max.depth /sys/fs/cgroup/cgroup.max.descendants`,
 				"/ overlay rw,nodev\n/dev tmpfs rw,nosuid,nodev,noexec\n/dev/full tmpfs rw,nosuid,noexec\n/dev/mqueue mqueue rw,nosuid,nodev,noexec\n/dev/null tmpfs rw,nosuid,noexec\n/dev/pts devpts rw,nosuid,noexec\n/dev/random tmpfs rw,nosuid,noexec\n/dev/tty tmpfs rw,nosuid,noexec\n/dev/urandom tmpfs rw,nosuid,noexec\n/dev/zero tmpfs rw,nosuid,noexec\n" +
-					"/proc proc rw,nodev\n/sys sysfs ro,nodev\n/sys/fs/cgroup cgroup2 ro,nodev\ntouch: /sys/x: Read-only file system\n1\n16\n1024\n",
+					"/proc proc rw,nodev\n/sys sysfs ro,nodev\n/sys/fs/cgroup cgroup2 ro,nodev\ntouch: /sys/x: Read-only file system\n1\n1\n16\n1024\n",
 			},
 			"devices": {
 				nil,
