@@ -3,6 +3,8 @@ package shim
 import (
 	"fmt"
 	"maps"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -184,6 +186,24 @@ func TestNetworkNamespace(t *testing.T) {
 	p := new(sandbox.Pod)
 	if err := podNetwork(p, ns); err != nil || inside != fmt.Sprintf("net:[%d]", p.Namespace) {
 		t.Errorf("%v: %+v, want %s", err, p, inside)
+	}
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := map[netip.Addr]bool{}
+	for _, a := range all {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil && !prefix.Addr().IsLoopback() {
+			own[prefix.Addr()] = true
+		}
+	}
+	for _, a := range p.Node { // in the pod's namespace 127.0.0.1 is the pod's
+		if !own[a] {
+			t.Errorf("%v is no address of the node that a pod could reach", a)
+		}
+	}
+	if len(p.Node) != len(own) {
+		t.Errorf("the node has %v, want %v", p.Node, own)
 	}
 }
 

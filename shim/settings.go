@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
@@ -27,6 +28,9 @@ func loadSettings(options typeurl.Any) (*settings, error) {
 	s := nodesettings.New()
 	if err := s.Read(name, text); err != nil {
 		return nil, refused(err.Error())
+	}
+	if filepath.IsAbs(name) {
+		s.File = name
 	}
 	return s, nil
 }

@@ -170,8 +170,8 @@ func (p *pod) admits(mounts []sandbox.ContainerMount) error {
 		own := p.kubelet != "" && grants.Within(p.kubelet, m.Source)
 		r.add(!own && overlap(m.Source, pods), of("the volumes of the node's pods"), another)
 		r.add(overlap(m.Source, p.settings.Records), of("the captures and audit logs of the node's pods"), another)
-		for _, file := range []string{nodesettings.DefaultPath, self} {
-			r.add(!m.ReadOnly && grants.Within(m.Source, realPath(file)), of("msb's "+filepath.Base(file)+", writable,"), "mount it read-only")
+		for _, file := range []string{nodesettings.DefaultPath, p.settings.File, self, filepath.Join(filepath.Dir(self), "msb"), filepath.Join(filepath.Dir(self), "../lib/msb")} {
+			r.add(!m.ReadOnly && changes(m.Source, file), of("msb's "+filepath.Base(file)+", writable,"), "mount it read-only")
 		}
 	}
 	return r.err()
@@ -181,6 +181,12 @@ func ofKernel(path string) (bool, error) {
 	var fs unix.Statfs_t
 	err := unix.Statfs(path, &fs)
 	return err == nil && slices.Contains(kernelFiles, fs.Type), err
+}
+
+// changes tells whether who writes to a directory or file of the node decides what another one is, or what is in it.
+func changes(source, file string) bool {
+	decides := func(at string) bool { return grants.Within(source, at) }
+	return file != "" && (slices.ContainsFunc(grants.Way(file), decides) || grants.Within(realPath(file), source))
 }
 
 func overlap(a, b string) bool { b = realPath(b); return grants.Within(a, b) || grants.Within(b, a) }

@@ -29,6 +29,7 @@ func kubeletPod(t *testing.T) (kubelet, pod string) {
 	for name, text := range map[string]string{
 		"volumes/kubernetes.io~secret/api/..1/token":      "the-value-of-the-secret",
 		"volumes/kubernetes.io~csi/vault/mount/key":       "another-value",
+		"volumes/kubernetes.io~projected/all/ca.crt":      "a-third",
 		"volumes/kubernetes.io~configmap/settings/colour": "blue",
 	} {
 		at := filepath.Join(pod, name)
@@ -71,8 +72,9 @@ func TestSecretsOfThePodsOwnVolumes(t *testing.T) {
 	kubelet, pod := kubeletPod(t)
 	uid := map[string]string{annotationPodUID: "u1"}
 	for from, want := range map[string]string{
-		"api/token": filepath.Join(pod, "volumes/kubernetes.io~secret/api/token"),
-		"vault/key": filepath.Join(pod, "volumes/kubernetes.io~csi/vault/mount/key"),
+		"api/token":  filepath.Join(pod, "volumes/kubernetes.io~secret/api/token"),
+		"vault/key":  filepath.Join(pod, "volumes/kubernetes.io~csi/vault/mount/key"),
+		"all/ca.crt": filepath.Join(pod, "volumes/kubernetes.io~projected/all/ca.crt"),
 	} {
 		cfg, err := podConfig(t, floorText, kubelet, secretPolicy(from), uid)
 		if err != nil {
@@ -282,13 +284,14 @@ func TestVolumesInMemoryAreTheGuests(t *testing.T) {
 	}
 	mount(at(emptyDirs+"/mem/a b/c"), "", "volume-subpaths/mem/main/0", "")
 	mount(at(emptyDirs+"/disk/x"), "", "volume-subpaths/disk/main/0", "")
+	mount("tmpfs", "tmpfs", "volume-subpaths/mem/main/1", "") // of another file system
 	mount("tmpfs", "tmpfs", "volumes/kubernetes.io~secret/api", "")
 	ours := sandbox.ContainerMount{Type: "tmpfs", Target: "/t", Shared: "mem", SizeBytes: 1 << 20, Mode: 0o2777, GID: 2000, ReadOnly: true}
 	part := ours
 	part.SubPath = "a b/c"
 	for name, want := range map[string]*sandbox.ContainerMount{
 		emptyDirs + "/mem": &ours, "volume-subpaths/mem/main/0": &part, emptyDirs + "/mem/a b": nil, emptyDirs + "/disk": nil,
-		"volume-subpaths/disk/main/0": nil, "volumes/kubernetes.io~secret/api": nil, "../u2/" + emptyDirs + "/mem": nil,
+		"volume-subpaths/mem/main/1": nil, "volume-subpaths/mem/main": nil, "volume-subpaths/disk/main/0": nil, "volumes/kubernetes.io~secret/api": nil, "../u2/" + emptyDirs + "/mem": nil,
 	} {
 		m := sandbox.ContainerMount{Type: "bind", Source: at(name), Target: "/t", ReadOnly: true}
 		if want == nil {

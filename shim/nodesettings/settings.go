@@ -65,6 +65,8 @@ type Settings struct {
 	MemoryBytes   int64 `toml:"-"`
 	OverheadBytes int64 `toml:"-"`
 	DiskBytes     int64 `toml:"-"`
+	// File is where the shim has them from; "" if they are in containerd's configuration.
+	File string `toml:"-"`
 }
 
 // New returns the settings of a node that has none.
