@@ -3,6 +3,7 @@ package shim
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/containerd/api/types"
 	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"github.com/containerd/containerd/v2/core/events"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
@@ -44,7 +46,7 @@ func (m *fakeMachine) Add(_ context.Context, cfg sandbox.ContainerConfig) (conta
 	if m.fail != nil {
 		return nil, m.fail
 	}
-	c := &fakeContainer{m: m, cfg: cfg, procs: map[string]*fakeProcess{}}
+	c := &fakeContainer{m: m, cfg: cfg, procs: map[string]*fakeProcess{}, execs: map[string]sandbox.ContainerProcess{}, stats: sandbox.ContainerStats{MemoryCurrent: 5, CPU: map[string]uint64{"usage_usec": 6}}}
 	m.containers = append(m.containers, c)
 	return c, nil
 }
@@ -84,6 +86,26 @@ type fakeContainer struct {
 	calls   []string
 	fail    error // of Start and Exec
 	deleted bool
+
+	failing error // of Signal, Pause and Resume
+	deaf    bool  // signals have no effect
+	held    chan struct{}
+	stats   sandbox.ContainerStats
+	signals []string
+	sizes   []agentclient.Size
+	limits  []sandbox.ContainerResources
+	execs   map[string]sandbox.ContainerProcess
+	forgot  []string
+}
+
+// answers tells whether the guest does.
+func (m *fakeMachine) answers() error {
+	select {
+	case <-m.over:
+		return io.ErrUnexpectedEOF
+	default:
+		return nil
+	}
 }
 
 func (c *fakeContainer) call(name string) {
@@ -96,13 +118,14 @@ func (c *fakeContainer) Start(ctx context.Context, io sandbox.ContainerStdio) er
 	return c.Exec(ctx, "", c.cfg.Process, io)
 }
 
-func (c *fakeContainer) Exec(_ context.Context, execID string, _ sandbox.ContainerProcess, stdio sandbox.ContainerStdio) error {
+func (c *fakeContainer) Exec(_ context.Context, execID string, process sandbox.ContainerProcess, stdio sandbox.ContainerStdio) error {
 	if c.fail != nil {
 		return c.fail
 	}
 	p := &fakeProcess{io: stdio, ended: make(chan struct{})}
 	c.mu.Lock()
 	c.procs[execID] = p
+	c.execs[execID] = process
 	c.mu.Unlock()
 	if stdio.Stdin != nil {
 		go func() {
@@ -120,7 +143,13 @@ func (c *fakeContainer) proc(execID string) *fakeProcess {
 }
 
 func (c *fakeContainer) PID(string) uint32 { return 1 }
-func (c *fakeContainer) Signal(_ context.Context, execID string, sig agentclient.Signal, _ bool) error {
+func (c *fakeContainer) Signal(_ context.Context, execID string, sig agentclient.Signal, all bool) error {
+	c.mu.Lock()
+	c.signals = append(c.signals, fmt.Sprintf("%s %d %v", execID, sig, all))
+	c.mu.Unlock()
+	if c.failing != nil || c.deaf {
+		return c.failing
+	}
 	if execID == "" { // its execs are in its process namespace
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -136,7 +165,8 @@ func (c *fakeContainer) Signal(_ context.Context, execID string, sig agentclient
 	return nil
 }
 
-func (c *fakeContainer) Resize(context.Context, string, agentclient.Size) error {
+func (c *fakeContainer) Resize(_ context.Context, _ string, size agentclient.Size) error {
+	c.sizes = append(c.sizes, size)
 	c.call("resize")
 	return nil
 }
@@ -146,24 +176,36 @@ func (c *fakeContainer) Wait(_ context.Context, execID string) (sandbox.Containe
 	case <-p.ended:
 		return p.exit, nil
 	case <-c.m.over:
+		if c.held != nil {
+			<-c.held
+		}
 		return sandbox.ContainerExit{}, io.ErrUnexpectedEOF
 	}
 }
 
-func (c *fakeContainer) Forget(string) error { c.call("forget"); return nil }
+func (c *fakeContainer) Forget(execID string) error {
+	c.call("forget")
+	c.forgot = append(c.forgot, execID)
+	return c.m.answers()
+}
 
 func (c *fakeContainer) Pids(context.Context) ([]uint32, error) { return []uint32{1, 9}, nil }
 func (c *fakeContainer) Stats(context.Context) (sandbox.ContainerStats, error) {
-	return sandbox.ContainerStats{MemoryCurrent: 5, CPU: map[string]uint64{"usage_usec": 6}}, nil
+	return c.stats, nil
 }
 
-func (c *fakeContainer) Update(context.Context, sandbox.ContainerResources) error {
+func (c *fakeContainer) Update(_ context.Context, limits sandbox.ContainerResources) error {
+	c.limits = append(c.limits, limits)
 	c.call("update")
 	return nil
 }
-func (c *fakeContainer) Pause(context.Context) error  { c.call("pause"); return nil }
-func (c *fakeContainer) Resume(context.Context) error { c.call("resume"); return nil }
-func (c *fakeContainer) Delete(context.Context) error { c.call("delete"); c.deleted = true; return nil }
+func (c *fakeContainer) Pause(context.Context) error  { c.call("pause"); return c.failing }
+func (c *fakeContainer) Resume(context.Context) error { c.call("resume"); return c.failing }
+func (c *fakeContainer) Delete(context.Context) error {
+	c.call("delete")
+	c.deleted = true
+	return c.m.answers()
+}
 
 // heard records events.
 type heard struct {
@@ -171,10 +213,16 @@ type heard struct {
 	all   []any
 	topic []string
 	news  chan struct{}
+	fail  error // of the next one, which isn't recorded
 }
 
 func (h *heard) Publish(_ context.Context, topic string, event events.Event) error {
 	h.mu.Lock()
+	if err := h.fail; err != nil {
+		h.fail = nil
+		h.mu.Unlock()
+		return err
+	}
 	h.all, h.topic = append(h.all, event), append(h.topic, topic)
 	h.mu.Unlock()
 	select {
@@ -215,6 +263,9 @@ type lab struct {
 	dir     string
 	boots   int
 	options *anypb.Any
+	fail    error  // of the boot
+	group   string // the control group of the containers; none unless the test is a process of its own
+	rootfs  []*types.Mount
 }
 
 func newLab(t *testing.T) *lab {
@@ -229,6 +280,9 @@ func newLab(t *testing.T) *lab {
 	l.s = newService(ctx, l.heard, stop, func(_ context.Context, cfg sandbox.Config, netns string) (machine, string, error) {
 		l.boots++
 		l.m.cfg, l.m.netns = cfg, netns
+		if l.fail != nil {
+			return nil, "", l.fail
+		}
 		return l.m, "sb-1", nil
 	})
 	t.Cleanup(func() { stop.Shutdown(); <-stop.Done() })
@@ -253,7 +307,7 @@ func (l *lab) bundle(id string) string { return filepath.Join(l.dir, id) }
 func (l *lab) create(id string, spec *specs.Spec, s streams) error {
 	l.t.Helper()
 	if spec.Linux != nil {
-		spec.Linux.CgroupsPath = "" // this process stays in its own
+		spec.Linux.CgroupsPath = l.group // "": this process stays in its own
 	}
 	b, err := json.Marshal(spec)
 	if err == nil {
@@ -266,7 +320,7 @@ func (l *lab) create(id string, spec *specs.Spec, s streams) error {
 		l.t.Fatal(err)
 	}
 	_, err = l.s.Create(l.t.Context(), &taskapi.CreateTaskRequest{
-		ID: id, Bundle: l.bundle(id), Options: l.options, Stdin: s.stdin, Stdout: s.stdout, Stderr: s.stderr, Terminal: s.terminal,
+		ID: id, Bundle: l.bundle(id), Options: l.options, Rootfs: l.rootfs, Stdin: s.stdin, Stdout: s.stdout, Stderr: s.stderr, Terminal: s.terminal,
 	})
 	return err
 }

@@ -143,3 +143,119 @@ func TestOutputByURI(t *testing.T) {
 		}
 	}
 }
+
+// TestLoggersGetBothEnds: a logger that reads each output to its end has both, and is waited for.
+func TestLoggersGetBothEnds(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	script := filepath.Join(dir, "logger")
+	text := "#!/bin/sh\nexec 5>&-\ncat <&3 >" + dir + "/out\ncat <&4 >" + dir + "/err\necho $# >" + dir + "/end\n"
+	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l := newLab(t)
+	c := l.running("one", baseSpec(), streams{stdout: "binary://" + script + "?a=b&c=d"})
+	giant := strings.Repeat("x", 1<<20) // more than a pipe holds
+	io := c.proc("").io
+	for name, w := range map[string]interface{ Write([]byte) (int, error) }{"out": io.Stdout, "err": io.Stderr} {
+		if name == "err" {
+			_, err := w.Write([]byte("err"))
+			if err != nil {
+				t.Error(err)
+			}
+		} else if _, err := w.Write([]byte(giant)); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := l.kill("one", "", 15); err != nil || l.wait("one", "") != 143 {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"out": giant, "err": "err", "end": "4\n"} {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
+			t.Errorf("%s: %.20q of %d bytes, %v", name, got, len(got), err)
+		}
+	}
+}
+
+// TestFilesAreAppendedTo: a container that is started again writes behind what is there, by a URI or a path.
+func TestFilesAreAppendedTo(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "log")
+	for i, s := range []streams{{stdout: "file://" + file}, {stdout: file, stderr: file}, {stdout: "file://" + file, stderr: "/not/there", terminal: true}} {
+		io, err := openStdio(t.Context(), "one", "test", s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Stdout.Write([]byte{'a' + byte(i)}); err != nil {
+			t.Error(err)
+		}
+		io.close()
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != "abc" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// TestStreamsAsContainerdNamesThem: a FIFO by its URI, no error output of a terminal, none at all, and no descriptor that is left
+// when one of them can't be opened, or all are closed.
+func TestStreamsAsContainerdNamesThem(t *testing.T) {
+	open := func() int {
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	f := fifos(t)
+	before := open()
+	for _, c := range []struct {
+		s               streams
+		out, err, fails bool
+	}{
+		{streams{stdin: f.stdin, stdout: "fifo://" + f.stdout, stderr: f.stderr}, true, true, false},
+		{streams{stdin: f.stdin, stdout: f.stdout, stderr: f.stderr, terminal: true}, true, false, false},
+		{streams{stdout: f.stdout, stderr: "/not/there", terminal: true}, true, false, false},
+		{streams{stderr: f.stderr}, false, true, false},
+		{streams{}, false, false, false},
+		{streams{stdin: f.stdin, stdout: f.stdout, stderr: "/not/there"}, false, false, true},
+		{streams{stdin: f.stdin, stdout: "file:///proc/x/y"}, false, false, true},
+		{streams{stdin: "/not/there"}, false, false, true},
+		{streams{stdout: "%zz"}, false, false, true},
+	} {
+		io, err := openStdio(t.Context(), "one", "test", c.s)
+		if (err != nil) != c.fails {
+			t.Errorf("%+v: %v", c.s, err)
+		}
+		if err == nil {
+			if (io.Stdout != nil) != c.out || (io.Stderr != nil) != c.err || (io.Stdin != nil) != (c.s.stdin != "") {
+				t.Errorf("%+v: %+v", c.s, io.ContainerStdio)
+			}
+			io.close()
+		}
+		if io != nil && io.in != nil { // as the guest's side reads it
+			if _, err := io.in.Read(make([]byte, 1)); err == nil {
+				t.Error("a closed input has something")
+			}
+		}
+	}
+	if after := open(); after != before {
+		t.Errorf("%d descriptors are open, were %d", after, before)
+	}
+}
+
+// TestInputStaysOpen: a CloseIO that doesn't name the input leaves it open.
+func TestInputStaysOpen(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	s := fifos(t)
+	l.running("one", baseSpec(), s)
+	if _, err := l.s.CloseIO(t.Context(), &taskapi.CloseIORequest{ID: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.s.tasks["one"].init.io.in.wake.Stat(); err != nil {
+		t.Errorf("the input was ended: %v", err)
+	}
+	if err := l.kill("one", "", 9); err != nil || l.wait("one", "") != 137 {
+		t.Fatal(err)
+	}
+}
