@@ -1,6 +1,8 @@
 package node
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -290,5 +292,166 @@ func TestProgramsAreNeverInMemory(t *testing.T) {
 		if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > most {
 			t.Errorf("%s: %d bytes were allocated", name, after.TotalAlloc-before.TotalAlloc)
 		}
+	}
+}
+
+// TestImportsAsContainerdReadsThem: a pattern may be relative to the configuration's directory, or absolute; the line that is added
+// stands before the first table, and the file keeps its mode.
+func TestImportsAsContainerdReadsThem(t *testing.T) {
+	t.Parallel()
+	for imports, added := range map[string]bool{
+		"imports = ['conf.d/*.toml']\n": false, "imports = ['/etc/containerd/conf.d/*.toml']\n": false, "imports = ['./conf.d/msb.toml', '/x']\n": false, "": true,
+	} {
+		l := newLab(t)
+		text := imports + "[plugins]\n"
+		l.put(l.Containerd, text)
+		l.must(os.Chmod(l.at(l.Containerd), 0o640))
+		l.must(l.Install(t.Context()))
+		got := l.files()[l.Containerd]
+		want := "-rw-r----- " + text
+		if added {
+			want = "-rw-r----- " + l.importLine() + text
+		}
+		if got != want {
+			t.Errorf("%q: got %q, want %q", imports, got, want)
+		}
+	}
+	l := newLab(t)
+	l.put(l.Containerd, "imports =\n")
+	if err := l.Install(t.Context()); err == nil || !strings.Contains(err.Error(), l.Containerd) || l.restarts() > 0 {
+		t.Errorf("a configuration that is none: %v", err)
+	}
+}
+
+// TestDropIn is what containerd reads, byte by byte, and a change of it is a restart.
+func TestDropIn(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.must(l.Install(t.Context()))
+	for _, want := range []string{
+		"-rw-r--r-- ", "version = 3\n", "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.msb]\n", "runtime_type = 'io.containerd.msb.v1'\n",
+		"runtime_path = '/opt/msb/bin/" + Shim + "'\n", "sandboxer = 'podsandbox'\n", "pod_annotations = ['msb.dev/*']\n", "ConfigPath = '/opt/msb/etc/shim.toml'\n",
+	} {
+		if got := l.files()[l.DropIn]; !strings.Contains(got, want) {
+			t.Errorf("the drop-in %q lacks %q", got, want)
+		}
+	}
+	l.put(l.DropIn, "version = 3\n")
+	if err := l.Check(); err == nil || !strings.Contains(err.Error(), l.DropIn) {
+		t.Errorf("another drop-in: %v", err)
+	}
+	l.must(l.Install(t.Context()))
+	l.must(l.Check())
+	if n := l.restarts(); n != 2 {
+		t.Errorf("containerd was restarted %d times, want 2", n)
+	}
+	l.must(os.Remove(l.at(l.DropIn)))
+	if l.Check() == nil {
+		t.Error("without a drop-in nothing is missing")
+	}
+}
+
+// TestCopiesAreWhole: links of the image are the files that they name, programs keep being programs, and a file that another one
+// begins with is another one.
+func TestCopiesAreWhole(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	parts := t.TempDir()
+	at := func(name string) string { return filepath.Join(parts, name) }
+	l.must(errors.Join(
+		os.MkdirAll(at("bin"), 0o755), os.MkdirAll(at("lib"), 0o755), os.WriteFile(at("bin/"+Shim), []byte("shim"), 0o755), os.Chmod(at("bin/"+Shim), 0o755),
+		os.WriteFile(at("lib/krun.so.1.2"), []byte("krun"), 0o644), os.Symlink("krun.so.1.2", at("lib/krun.so.1")),
+	))
+	l.Parts = os.DirFS(parts)
+	l.must(l.Install(t.Context()))
+	for name, want := range map[string]string{"/opt/msb/lib/krun.so.1": "-rw-r--r-- krun", "/opt/msb/bin/" + Shim: "-rwxr-xr-x shim"} {
+		if got := l.files()[name]; got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+	for _, other := range []string{"shi", "shimm", "", "shiM"} {
+		l.must(os.WriteFile(l.at("/opt/msb/bin/"+Shim), []byte(other), 0o600))
+		if l.Check() == nil {
+			t.Errorf("%q is the image's", other)
+		}
+	}
+	l.must(l.Install(t.Context()))
+	l.must(l.Check())
+}
+
+// TestRestartsAreReported: systemctl acts although it runs in a chroot, and what a restart says is part of the error; the node is as it
+// was, also when the installation is told to end meanwhile.
+func TestRestartsAreReported(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	before := l.files()
+	ctx, cancel := context.WithCancel(t.Context())
+	said := l.Say
+	l.Say = func(format string, args ...any) {
+		said(format, args...)
+		if strings.HasPrefix(format, "restarting") {
+			cancel() // while the first restart begins
+		}
+	}
+	if err := l.Install(ctx); err == nil {
+		t.Error("a restart that was ended is none")
+	}
+	got := l.files()
+	if got[l.DropIn] != "" || got[l.Containerd] != before[l.Containerd] {
+		t.Errorf("left: %v", got)
+	}
+	if l.restarts() == 0 {
+		t.Error("containerd was not restarted without the drop-in")
+	}
+	l = newLab(t)
+	l.Restart = []string{"sh", "-c", `echo "ignored: $SYSTEMD_IGNORE_CHROOT"; exit 1`}
+	if err := l.Install(t.Context()); err == nil || !strings.Contains(err.Error(), "ignored: 1") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestMachinesOfTheDefaultHome keep msb's files, too, and files among them are none.
+func TestMachinesOfTheDefaultHome(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.must(l.Install(t.Context()))
+	l.put("/var/lib/msb/run/a-file", "")
+	l.must(os.MkdirAll(l.at("/var/lib/msb/run/sb-1"), 0o700))
+	if err := l.Uninstall(t.Context()); err == nil || !strings.Contains(err.Error(), "1 machines") || !strings.Contains(err.Error(), "/var/lib/msb/run/sb-1") {
+		t.Errorf("with a machine: %v", err)
+	}
+	if n := l.restarts(); n != 2 {
+		t.Errorf("containerd was restarted %d times, want 2: it has forgotten the runtime", n)
+	}
+	l.must(os.RemoveAll(l.at("/var/lib/msb/run/sb-1")))
+	l.must(l.Uninstall(t.Context()))
+	l = newLab(t)
+	l.must(l.Install(t.Context()))
+	l.put(l.settings(), "home =\n")
+	if err := l.Uninstall(t.Context()); err == nil || l.files()["/opt/msb/bin/"+Shim] == "" {
+		t.Errorf("settings that name no home: %v", err)
+	}
+}
+
+// TestOperatorsFilesAreRootsOwn: nobody else reads them, of a large one nothing is written, and one without the other is enough.
+func TestOperatorsFilesAreRootsOwn(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.Config = fstest.MapFS{settingsFile: {Data: append([]byte("# "), bytes.Repeat([]byte("x"), maxConfig-2)...), Mode: 0o644}}
+	l.must(l.Install(t.Context()))
+	if got := l.files()[l.settings()]; !strings.HasPrefix(got, "-rw------- # ") {
+		t.Errorf("got %.20q", got)
+	}
+	l.Config = fstest.MapFS{floorFile: {Data: []byte("version = 1\n"), Mode: 0o644}, settingsFile: {Data: []byte("memory = '1G'\n")}}
+	if changed, err := l.Configure(); err != nil || !changed {
+		t.Errorf("changed %v, %v", changed, err)
+	}
+	if got := l.files(); got["/opt/msb/etc/floor.toml"] != "-rw------- version = 1\n" {
+		t.Errorf("got %v", got["/opt/msb/etc/floor.toml"])
+	}
+	// A floor is written with its settings, or not at all.
+	l.Config = fstest.MapFS{floorFile: {Data: []byte("version = 1\n# new\n")}, settingsFile: {Data: []byte("memory =\n")}}
+	if changed, err := l.Configure(); err == nil || changed || strings.Contains(l.files()["/opt/msb/etc/floor.toml"], "new") {
+		t.Errorf("changed %v, %v", changed, err)
 	}
 }
