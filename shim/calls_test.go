@@ -699,3 +699,29 @@ func TestEventsGoOn(t *testing.T) {
 		t.Errorf("events %v", got)
 	}
 }
+
+// TestEventsOutliveTheirShim: what containerd hasn't taken when the shim is told to end is sent all the same.
+func TestEventsOutliveTheirShim(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t)
+		l.heard.held = make(chan struct{})
+		l.running("one", baseSpec(), streams{})
+		for range 20 {
+			if err := errors.Join(l.exec("one", "e", streams{}), l.kill("one", "e", 9)); err != nil {
+				t.Fatal(err)
+			}
+			l.wait("one", "e")
+			if err := l.remove("one", "e"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		go l.stop.Shutdown()
+		<-l.stop.Done()
+		close(l.heard.held)
+		synctest.Wait()
+		if got := l.heard.topics(t, 0); len(got) != 2+20*3+1 {
+			t.Errorf("%d events, want %d", len(got), 2+20*3+1)
+		}
+	})
+}

@@ -213,10 +213,14 @@ type heard struct {
 	all   []any
 	topic []string
 	news  chan struct{}
-	fail  error // of the next one, which isn't recorded
+	fail  error         // of the next one, which isn't recorded
+	held  chan struct{} // until it is closed, if there is one, none is taken
 }
 
 func (h *heard) Publish(_ context.Context, topic string, event events.Event) error {
+	if h.held != nil {
+		<-h.held
+	}
 	h.mu.Lock()
 	if err := h.fail; err != nil {
 		h.fail = nil
