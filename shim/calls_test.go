@@ -725,3 +725,23 @@ func TestEventsOutliveTheirShim(t *testing.T) {
 		}
 	})
 }
+
+// TestContainersRunAsLongAsTheirExecs: a container whose first process has ended runs until the guest tells of its execs' ends.
+func TestContainersRunAsLongAsTheirExecs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t)
+		c := l.running("one", baseSpec(), streams{})
+		if err := l.exec("one", "e", streams{}); err != nil {
+			t.Fatal(err)
+		}
+		c.proc("").end(sandbox.ContainerExit{Code: 1})
+		if synctest.Wait(); l.state("one") != tasktypes.Status_RUNNING {
+			t.Errorf("with an exec that runs: %v", l.state("one"))
+		}
+		c.proc("e").end(sandbox.ContainerExit{})
+		if got := l.wait("one", ""); got != 1 {
+			t.Errorf("exit status %d, want 1", got)
+		}
+	})
+}
