@@ -60,7 +60,8 @@ type Config struct {
 	// need a proxy; everything is judged in the same way without it.
 	HTTPProxy bool
 	// Containers lets Sandbox.Containers add containers while the sandbox runs, whose roots and mounts are directories of
-	// this machine. Secret placeholders and the trust of the sandbox's authority are not put into them.
+	// this machine. Secret placeholders and the trust of the sandbox's authority are not put into them. All processes of the
+	// sandbox stay in the control group of Start's caller.
 	Containers bool
 	// Pod makes the sandbox a pod of Kubernetes: the guest has the addresses of the network namespace that the caller of
 	// Start is in, which must be a pod's own. It is for sandboxes without a name.

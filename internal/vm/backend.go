@@ -37,6 +37,9 @@ type Spec struct {
 	// made no key, identity or connection and looked at no disk but the first.
 	// A backend may then start it from a saved state; see Machine.Restored.
 	Warm bool
+	// CallersGroup keeps the VMM in its caller's control group, whose limits and accounts are to hold for it. Otherwise it gets
+	// one of its own where that can be, with limits, which may be outside of the caller's.
+	CallersGroup bool
 	// Held are files that the VMM only keeps open until it ends, such as locks. Start takes them over.
 	Held []*os.File
 	// ConsoleLog is the path of the file that receives the guest's console. It

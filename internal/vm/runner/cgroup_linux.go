@@ -59,8 +59,11 @@ func spawnBounded(p Plan, program *os.File, files []*os.File, stderr *os.File, l
 // newCgroup makes a group below the nearest ancestor of this process's own whose groups have both controllers. It
 // switches no controller on: that is for whoever manages the groups to decide. The search begins at its own
 // group, where it fails unless that is the root: the kernel lets no other group hold both processes and groups
-// with controllers.
+// with controllers. Without limits it makes none: the one that it found could be outside of the limits of its caller's.
 func newCgroup(self, mount string, l limits) (*cgroup, error) {
+	if l == (limits{}) {
+		return nil, errNoCgroup
+	}
 	own, err := ownCgroup(self)
 	if err != nil {
 		return nil, err

@@ -72,6 +72,32 @@ func TestCgroupBoundsAreWritten(t *testing.T) {
 	}
 }
 
+// TestVMMsStayInTheirCallersGroup: no runtime has switched controllers on below a pod's group, so that the nearest place for a group
+// is beside the pods, outside of the pod's limits and accounts. The twin gets one there.
+func TestVMMsStayInTheirCallersGroup(t *testing.T) {
+	t.Parallel()
+	for _, stays := range []bool{true, false} {
+		l, err := NewLaunch(&vm.Spec{CPUs: 1, MemoryMiB: 128, CallersGroup: stays})
+		if err != nil {
+			t.Fatal(err)
+		}
+		closeAll(l.Files)
+		if err := l.closeChannels(); err != nil {
+			t.Fatal(err)
+		}
+		self, mount := groups(t, "0::/kubepods/pod1/box\n", map[string]string{
+			"": "memory pids", "kubepods": "memory pids", "kubepods/pod1": "", "kubepods/pod1/box": "",
+		})
+		g, err := newCgroup(self, mount, l.limits)
+		switch {
+		case stays && (g != nil || !errors.Is(err, errNoCgroup)):
+			t.Errorf("a pod's VMM leaves its caller's group: %v, %v", g, err)
+		case !stays && (err != nil || filepath.Dir(g.dir.Name()) != filepath.Join(mount, "kubepods")):
+			t.Errorf("another VMM: %v, %v", g, err)
+		}
+	}
+}
+
 func TestUndelegatedCgroupsAreNotUsed(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

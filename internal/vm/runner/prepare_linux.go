@@ -13,7 +13,9 @@ import (
 func NewLaunch(spec *vm.Spec) (*Launch, error) {
 	l := &Launch{
 		consoleLog: spec.ConsoleLog,
-		limits:     limits{memory: int64(spec.MemoryMiB)<<20 + vmmMemory, threads: spec.CPUs + vmmThreads},
+	}
+	if !spec.CallersGroup {
+		l.limits = limits{memory: int64(spec.MemoryMiB)<<20 + vmmMemory, threads: spec.CPUs + vmmThreads}
 	}
 	spec.Disks = append([]vm.Disk(nil), spec.Disks...)
 	for i := range spec.Disks {

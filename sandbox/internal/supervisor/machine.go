@@ -62,6 +62,7 @@ func (s *supervisor) startMachine() error {
 	if err := s.attachCaches(&spec); err != nil {
 		return err
 	}
+	spec.CallersGroup = s.plan.Containers              // whoever adds them accounts for them by it
 	spec.Warm = !s.plan.Cold && len(spec.Disks) == own // other disks would need a saved machine for each set of their sizes
 	var link netstack.Link
 	if !s.plan.NoNet {
