@@ -37,7 +37,7 @@ func machineConfig(id string, spec *specs.Spec, s *settings) (cfg sandbox.Config
 		return cfg, err
 	}
 	if network(spec) != "" {
-		cfg.Pod = &sandbox.Pod{ResolvConf: resolvConf(spec)}
+		cfg.Pod = &sandbox.Pod{ResolvConf: resolvConf(spec), Nameservers: s.Nameservers}
 	}
 	return cfg, records(&cfg, s, id, spec.Annotations)
 }

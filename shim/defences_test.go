@@ -524,7 +524,7 @@ func TestDefaultsOfTheNode(t *testing.T) {
 		Home: "/var/lib/msb", Records: "/var/log/msb", Kubelet: "/var/lib/kubelet", Node: host, Memory: "512M", Overhead: "128M", Disk: "10G", CPUs: 1, HostProfiles: "refuse",
 		MemoryBytes: 512 << 20, OverheadBytes: 128 << 20, DiskBytes: 10 << 30,
 	}
-	if want.Overhead, want.Disk = s.Overhead, s.Disk; *s != want {
+	if want.Overhead, want.Disk = s.Overhead, s.Disk; !reflect.DeepEqual(*s, want) {
 		t.Errorf("got %+v, want %+v", *s, want)
 	}
 	for _, key := range []string{"home", "records", "kubelet", "floor"} {

@@ -101,14 +101,16 @@ func TestSettings(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	for text, want := range map[string]string{
-		"":                              "",
-		"floor = \"here.toml\"\n":       "no absolute path",
-		"memory = \"lots\"\n":           "memory: ",
-		"host_profiles = \"yes\"\n":     `write "refuse" or "drop"`,
-		"floors = \"/etc/x\"\n":         "unknown key floors",
-		"cpus = \"two\"\n":              "cpus",
-		"host_profiles = \"drop\"\n":    "",
-		"memory_overhead = \"64MiB\"\n": "",
+		"":                                          "",
+		"floor = \"here.toml\"\n":                   "no absolute path",
+		"memory = \"lots\"\n":                       "memory: ",
+		"host_profiles = \"yes\"\n":                 `write "refuse" or "drop"`,
+		"floors = \"/etc/x\"\n":                     "unknown key floors",
+		"cpus = \"two\"\n":                          "cpus",
+		"host_profiles = \"drop\"\n":                "",
+		"memory_overhead = \"64MiB\"\n":             "",
+		"nameservers = [\"::1\", \"10.96.0.10\"]\n": "",
+		"nameservers = [\"dns.example\"]\n":         "nameservers",
 	} {
 		l.settings(text)
 		_, err := loadSettings(l.options)

@@ -2,6 +2,7 @@ package nodesettings
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -45,6 +46,8 @@ type Settings struct {
 	Floor string `toml:"floor"`
 	// Records is where captures and audit logs of pods go that ask for them.
 	Records string `toml:"records"`
+	// Nameservers are the resolvers that are asked of those in a pod's resolv.conf; without the key all of them are.
+	Nameservers []netip.Addr `toml:"nameservers"`
 	// Node is the node's name in audit logs.
 	Node string `toml:"node"`
 	// Kubelet is the kubelet's directory, in which a pod's volumes are.

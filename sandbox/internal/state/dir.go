@@ -34,6 +34,7 @@ const (
 	ConsoleLog    = "console.log"
 	SupervisorLog = "supervisor.log"
 	AuditLog      = "audit.jsonl"
+	PodResolvConf = "resolv.conf" // as it was when the pod's machine was started
 )
 
 // The files of a named sandbox. Those of a run are there while it runs, and are swept after a kill.
@@ -58,7 +59,7 @@ const (
 	SSHKnownHosts = "ssh_known_hosts"
 )
 
-var runFile = lazyregexp.New(`^(lock|upper\.ext4(\.new)?|console\.log(\.1)?|supervisor\.log|audit\.jsonl(\.[0-9]+)?|cow-[0-9a-f]{16}\.base|layer[0-9]+)$`)
+var runFile = lazyregexp.New(`^(lock|upper\.ext4(\.new)?|console\.log(\.1)?|supervisor\.log|audit\.jsonl(\.[0-9]+)?|cow-[0-9a-f]{16}\.base|layer[0-9]+|resolv\.conf)$`)
 
 // RunForm is that of a sandbox's directory in run and kept.
 var RunForm = withJobs(owned.Files(runFile.MatchString))

@@ -8,6 +8,8 @@ type Pod struct {
 	Namespace uint64 `json:"namespace"`
 	// ResolvConf is the file that names the pod's resolvers; "" is the node's own.
 	ResolvConf string `json:"resolv_conf,omitempty"`
+	// Nameservers are those of ResolvConf that are asked; nil is all of them, and an empty list none.
+	Nameservers []netip.Addr `json:"nameservers"`
 	// Node are the addresses of the node: it is this machine, though none of its interfaces is in the namespace.
 	Node []netip.Addr `json:"node,omitempty"`
 }

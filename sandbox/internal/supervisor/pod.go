@@ -1,10 +1,14 @@
 package supervisor
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/msb-project/msb/netstack"
@@ -40,7 +44,11 @@ func readPod(s *supervisor) error {
 	if inode != s.plan.Pod.Namespace {
 		return fmt.Errorf("%w: the sandbox is in the network namespace %d, and the pod's is %d", errPod, inode, s.plan.Pod.Namespace)
 	}
-	p := &podNetwork{Pod: s.plan.Pod}
+	own := *s.plan.Pod
+	p := &podNetwork{Pod: &own}
+	if err := p.keepResolvConf(s.plan.Dir); err != nil {
+		return fmt.Errorf("%w: its resolvers: %w", errPod, err)
+	}
 	if p.gateways, err = routeGateways(); err != nil {
 		return fmt.Errorf("%w: its routes: %w", errPod, err)
 	}
@@ -60,6 +68,47 @@ func readPod(s *supervisor) error {
 		p.choose(addrs)
 	}
 	return nil
+}
+
+// maxResolvConf bounds a pod's resolv.conf, in bytes.
+const maxResolvConf = 64 << 10
+
+// keepResolvConf has the pod's resolv.conf followed in a copy, in a directory of this process's own. The file itself is mounted in
+// the pod's containers, writable unless their roots are read-only: a guest that changed it would choose who answers its questions
+// (invariant 6). No container is there yet.
+func (p *podNetwork) keepResolvConf(dir string) error {
+	if p.ResolvConf == "" {
+		return nil
+	}
+	f, err := os.Open(p.ResolvConf)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // it was read only
+	content, err := io.ReadAll(io.LimitReader(f, maxResolvConf))
+	if err != nil {
+		return err
+	}
+	p.ResolvConf = filepath.Join(dir, state.PodResolvConf)
+	return os.WriteFile(p.ResolvConf, p.onlyNameservers(content), 0o600)
+}
+
+// onlyNameservers leaves those out that the operator doesn't name: whoever writes a pod writes its resolv.conf, too (dnsConfig).
+func (p *podNetwork) onlyNameservers(content []byte) []byte {
+	if p.Nameservers == nil {
+		return content
+	}
+	var kept []byte
+	for line := range bytes.Lines(content) {
+		f := bytes.Fields(line)
+		if len(f) > 1 && string(f[0]) == "nameserver" {
+			if a, err := netip.ParseAddr(string(f[1])); err != nil || !slices.Contains(p.Nameservers, a) {
+				continue
+			}
+		}
+		kept = append(kept, line...)
+	}
+	return kept
 }
 
 // choose takes the first address of each family, as Kubernetes does.

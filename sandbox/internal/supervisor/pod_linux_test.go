@@ -1,12 +1,19 @@
 package supervisor
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/miekg/dns"
+
+	"github.com/msb-project/msb/dnsguard/upstream"
 	"github.com/msb-project/msb/netstack"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
@@ -85,5 +92,68 @@ func TestI2_PodsAreInTheirNamespace(t *testing.T) {
 		} else if ok && !slices.Contains(s.pod.node(), s.plan.Pod.Node[0]) {
 			t.Errorf("the node has %v", s.pod.node())
 		}
+	}
+}
+
+// asked are the resolvers that are asked for a name by a resolv.conf.
+func asked(t *testing.T, file string) (all []string) {
+	t.Helper()
+	r, err := upstream.New(nil, upstream.Options{
+		ResolvConf: file, Clock: func() time.Duration { return 0 },
+		Dial: func(_ context.Context, _, addr string) (net.Conn, error) {
+			if !slices.Contains(all, addr) {
+				all = append(all, addr)
+			}
+			return nil, errors.New("no network")
+		},
+	})
+	must(t, err)
+	_, _, err = r.Ask(t.Context(), upstream.Query{Name: []byte("\x07example\x03com\x00"), Type: dns.TypeA})
+	if err == nil {
+		t.Error("a question without a network was answered")
+	}
+	return all
+}
+
+// resolvConfOf is the file that a pod's supervisor follows, of one that is a file of the node.
+func resolvConfOf(t *testing.T, file string, only []netip.Addr) string {
+	t.Helper()
+	inode, err := ownNetwork()
+	must(t, err)
+	s := newSupervisor(&state.Plan{Dir: t.TempDir(), Pod: &state.Pod{Namespace: inode, ResolvConf: file, Nameservers: only}}, nil, nil)
+	must(t, readPod(s))
+	return s.pod.resolvConf()
+}
+
+// TestI6_GuestsDontChooseTheirResolvers: a pod's resolv.conf is mounted in its containers, which may write to it. The twin is a
+// resolver that follows that file.
+func TestI6_GuestsDontChooseTheirResolvers(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "resolv.conf")
+	must(t, os.WriteFile(file, []byte("nameserver 192.0.2.53\n"), 0o600))
+	kept := resolvConfOf(t, file, nil)
+	must(t, os.WriteFile(file, []byte("nameserver 203.0.113.66\n"), 0o600)) // by the guest
+	if got := asked(t, kept); !slices.Equal(got, []string{"192.0.2.53:53"}) {
+		t.Errorf("the guest's change has %q asked", got)
+	}
+	if got := asked(t, file); !slices.Equal(got, []string{"203.0.113.66:53"}) {
+		t.Errorf("the twin asks %q", got)
+	}
+}
+
+// TestI15_PodsHaveTheNodesResolvers: whoever writes a pod names its resolvers by dnsConfig, and gets those that the operator
+// names. The twin is a node whose operator names none.
+func TestI15_PodsHaveTheNodesResolvers(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "resolv.conf")
+	must(t, os.WriteFile(file, []byte("search a.example\nnameserver 203.0.113.66\nnameserver  10.96.0.10 \nnameserver fe80::1%eth0\n nameserver\t203.0.113.67\n"), 0o600))
+	if got := asked(t, resolvConfOf(t, file, []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("10.96.0.11")})); !slices.Equal(got, []string{"10.96.0.10:53"}) {
+		t.Errorf("asked %q", got)
+	}
+	if got := asked(t, resolvConfOf(t, file, []netip.Addr{})); !slices.Equal(got, []string{"127.0.0.1:53"}) { // which is refused (gateway)
+		t.Errorf("without any, asked %q", got)
+	}
+	if got := asked(t, resolvConfOf(t, file, nil)); !slices.Contains(got, "203.0.113.66:53") {
+		t.Errorf("the twin asks %q", got)
 	}
 }
