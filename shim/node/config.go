@@ -18,6 +18,9 @@ const (
 	settingsFile = "shim.toml"
 )
 
+// restartFile is beside them while a restart of containerd is due.
+const restartFile = "restart-containerd"
+
 // maxConfig bounds one of the operator's files, in bytes.
 const maxConfig = 1 << 20
 

@@ -41,7 +41,13 @@ func (n *Node) Install(ctx context.Context) error {
 	if _, err := fs.Stat(n.Parts, "bin/"+Shim); err != nil {
 		return fmt.Errorf("the image has no bin/%s: build it with `make node-image`: %w", Shim, err)
 	}
+	if err := n.claim(); err != nil {
+		return err
+	}
 	if _, err := n.Configure(); err != nil {
+		return err
+	}
+	if err := n.record(); err != nil {
 		return err
 	}
 	copied, err := n.copyTree(n.Parts)
@@ -49,17 +55,21 @@ func (n *Node) Install(ctx context.Context) error {
 		return err
 	}
 	n.Say("%s: %d files new or changed", n.Prefix, copied)
-	imported, err := n.addImport()
+	due, err := n.restartDue()
 	if err != nil {
 		return err
+	}
+	imported, err := n.addImport()
+	if err != nil {
+		return errors.Join(err, n.restartDone(due))
 	}
 	dropIn, err := n.write(n.DropIn, []byte(n.dropIn()), 0o644)
 	if err != nil {
 		return err
 	}
-	if !dropIn && !imported {
+	if !dropIn && !imported && !due {
 		n.Say("containerd knows the runtime msb already")
-		return nil
+		return n.restartDone(due)
 	}
 	if err := n.restart(ctx); err != nil {
 		// A node must not be left with a containerd that doesn't start.
@@ -70,19 +80,23 @@ func (n *Node) Install(ctx context.Context) error {
 
 // forget makes containerd forget the runtime.
 func (n *Node) forget(ctx context.Context) error {
-	err := os.Remove(n.at(n.DropIn))
+	due, err := n.restartDue()
+	if err != nil {
+		return err
+	}
+	err = os.Remove(n.at(n.DropIn))
 	known := err == nil
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	imported, err := n.removeImport()
-	if err != nil || !known && !imported {
-		return err
+	if err != nil || !known && !imported && !due {
+		return errors.Join(err, n.restartDone(due))
 	}
 	return n.restart(ctx)
 }
 
-// Uninstall takes away what Install made. What machines of running pods still use stays, and is an error.
+// Uninstall takes away what Install made, and nothing else. What machines of running pods still use stays, and is an error.
 func (n *Node) Uninstall(ctx context.Context) error {
 	if err := n.forget(ctx); err != nil {
 		return err
@@ -95,8 +109,8 @@ func (n *Node) Uninstall(ctx context.Context) error {
 		return fmt.Errorf("%d machines of pods still run, the first is %s; new pods get none. End the pods, then run `msb-node uninstall` again: %s stays until then",
 			len(machines), machines[0], n.Prefix)
 	}
-	n.Say("removing %s", n.Prefix)
-	return os.RemoveAll(n.at(n.Prefix))
+	n.Say("removing msb's files from %s", n.Prefix)
+	return n.removeOwn()
 }
 
 // Check tells what of Install's work is missing or another version's.
@@ -114,6 +128,9 @@ func (n *Node) Check() error {
 		return nil
 	})
 	differs(n.DropIn, textSource(n.dropIn()))
+	if _, err := os.Lstat(n.at(n.restartMark())); err == nil {
+		missing = append(missing, errors.New("containerd has not been restarted"))
+	}
 	return errors.Join(append(missing, err)...)
 }
 
@@ -253,6 +270,37 @@ func (n *Node) restart(ctx context.Context) error {
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("restarting containerd: %s: %w: %s", strings.Join(n.Restart, " "), err, bytes.TrimSpace(out))
+	}
+	return n.restartDone(false)
+}
+
+// restartMark is there from before containerd's configuration is changed until containerd has read it: an installer that is killed in
+// between would find nothing to do the next time.
+func (n *Node) restartMark() string { return path.Join(n.Prefix, "etc", restartFile) }
+
+// restartDue makes the mark, and tells whether it was there.
+func (n *Node) restartDue() (due bool, err error) {
+	at := n.at(n.restartMark())
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil { //nolint:gosec // G301: as copy makes it
+		return false, err
+	}
+	f, err := os.OpenFile(at, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return false, f.Close()
+}
+
+// restartDone removes the mark, unless a restart is due.
+func (n *Node) restartDone(due bool) error {
+	if due {
+		return nil
+	}
+	if err := os.Remove(n.at(n.restartMark())); !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return nil
 }

@@ -455,3 +455,99 @@ func TestOperatorsFilesAreRootsOwn(t *testing.T) {
 		t.Errorf("changed %v, %v", changed, err)
 	}
 }
+
+// TestForeignFilesStay: a directory that other programs use isn't taken, and what is put into msb's own meanwhile isn't removed. The twin
+// is a directory that holds nothing else.
+func TestForeignFilesStay(t *testing.T) {
+	t.Parallel()
+	for name, file := range map[string]string{
+		"a directory of others": "/opt/msb/bin/precious", "the same at the top": "/opt/msb/precious", "a link": "/opt/msb/link",
+		"one that msb-node was killed at": "/opt/msb/bin/." + Shim + "123", "its own": "/opt/msb/bin/msb",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t)
+			own := name == "its own" || strings.HasPrefix(name, "one that")
+			if name == "a link" {
+				l.must(errors.Join(os.MkdirAll(l.at("/opt/msb"), 0o755), os.Symlink(l.at("/etc/containerd/config.toml"), l.at(file))))
+			} else {
+				l.put(file, "precious")
+			}
+			before := l.files()
+			if err := l.Install(t.Context()); own != (err == nil) || !own && !strings.Contains(err.Error(), "--prefix") {
+				t.Fatalf("got %v", err)
+			}
+			if !own {
+				l.equal(l.files(), before)
+				return
+			}
+			l.must(l.Uninstall(t.Context()))
+			if _, err := os.Lstat(l.at("/opt/msb")); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("left: %v", l.files())
+			}
+		})
+	}
+	l := newLab(t)
+	l.must(l.Install(t.Context()))
+	l.put("/opt/msb/bin/later", "precious")
+	l.put("/opt/msb/share/later", "precious")
+	l.Parts = fstest.MapFS{"bin/" + Shim: {Data: []byte("shim 2"), Mode: 0o755}}
+	l.must(l.Install(t.Context())) // which has fewer files, and knows those of before
+	l.must(l.Uninstall(t.Context()))
+	got := l.files()
+	if got["/opt/msb/bin/later"] == "" || got["/opt/msb/share/later"] == "" {
+		t.Errorf("removed what others made: %v", got)
+	}
+	for name := range got {
+		if strings.HasPrefix(name, "/opt/msb/") && !strings.HasSuffix(name, "/later") {
+			t.Errorf("%s is left", name)
+		}
+	}
+}
+
+// TestManifestNamesNothingElse: whoever could write to it is root of the node, and uninstalling still removes nothing outside of it.
+func TestManifestNamesNothingElse(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.must(l.Install(t.Context()))
+	l.put("/precious", "precious")
+	l.put(l.manifest(), "bin/"+Shim+"\n../../precious\n")
+	if err := l.Uninstall(t.Context()); err == nil || l.files()["/precious"] == "" {
+		t.Errorf("got %v, and %v", err, l.files())
+	}
+}
+
+// TestKilledInstallersRestartContainerd: one that is killed between a change and the restart has the next one do it. The twin, without
+// the mark, does nothing.
+func TestKilledInstallersRestartContainerd(t *testing.T) {
+	t.Parallel()
+	for _, marked := range []bool{true, false} {
+		l := newLab(t)
+		_, err := l.restartDue()
+		l.must(errors.Join(err, l.record()))
+		_, err = l.copyTree(l.Parts)
+		l.must(err)
+		_, err = l.addImport()
+		l.must(err)
+		_, err = l.Configure()
+		l.must(err)
+		_, err = l.write(l.DropIn, []byte(l.dropIn()), 0o644)
+		l.must(err) // and killed
+		if !marked {
+			l.must(l.restartDone(false))
+		}
+		if err := l.Check(); marked != (err != nil) {
+			t.Errorf("marked %v: the check says %v", marked, err)
+		}
+		l.Restart = []string{"sh", "-c", `echo x >> "$0/restarts"`, l.Root}
+		l.must(l.Install(t.Context()))
+		if got := l.restarts(); (got == 1) != marked {
+			t.Errorf("marked %v: %d restarts", marked, got)
+		}
+		l.must(l.Install(t.Context()))
+		l.must(l.Check())
+		if got := l.restarts(); got > 1 {
+			t.Errorf("%d restarts", got)
+		}
+	}
+}
