@@ -94,7 +94,7 @@ func (s *service) delete(ctx context.Context, t *task, p *process) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.execs, p.execID)
-	if p.started && !s.currentPod().over() {
+	if p.started && !p.abandoned() && !s.currentPod().over() {
 		return t.c.Forget(p.execID)
 	}
 	return nil
@@ -240,7 +240,7 @@ func (s *service) Stats(ctx context.Context, r *taskapi.StatsRequest) (*taskapi.
 	if err != nil {
 		return nil, toGRPC(err)
 	}
-	m, err := t.metrics(ctx)
+	m, err := t.metrics(ctx, s.currentPod())
 	if err != nil {
 		return nil, toGRPC(err)
 	}

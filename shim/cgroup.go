@@ -151,3 +151,21 @@ func (g controlGroup) remove() error {
 		}
 	}
 }
+
+// pids are those of the group's processes.
+func (g controlGroup) pids() (all []int, err error) {
+	if g == "" {
+		return nil, nil
+	}
+	trees, err := hierarchies()
+	if err != nil || len(trees) == 0 {
+		return nil, err
+	}
+	b, err := os.ReadFile(path.Join(trees[0].root, string(g), "cgroup.procs"))
+	for field := range strings.FieldsSeq(string(b)) {
+		if pid, err := strconv.Atoi(field); err == nil {
+			all = append(all, pid)
+		}
+	}
+	return all, err
+}

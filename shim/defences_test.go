@@ -372,7 +372,7 @@ func optionsAt(t *testing.T, file string) *anypb.Any {
 }
 
 func (p *pod) admitsOne(source string, readOnly bool) error {
-	return p.admits([]sandbox.ContainerMount{{Type: "bind", Source: source, Target: "/x", ReadOnly: readOnly}})
+	return p.admits([]sandbox.ContainerMount{{Type: "bind", Source: source, Target: "/x", ReadOnly: readOnly}}, "/none")
 }
 
 // TestLinksOfSourcesAreFollowed by the node, once, when a container is made.

@@ -3,6 +3,7 @@ package shim
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -89,6 +90,7 @@ type fakeContainer struct {
 
 	failing error // of Signal, Pause and Resume
 	deaf    bool  // signals have no effect
+	unruly  bool  // like it, and doesn't answer to more
 	held    chan struct{}
 	stats   sandbox.ContainerStats
 	signals []string
@@ -96,6 +98,18 @@ type fakeContainer struct {
 	limits  []sandbox.ContainerResources
 	execs   map[string]sandbox.ContainerProcess
 	forgot  []string
+}
+
+var errUnruly = errors.New("the guest does not answer")
+
+// unheard waits for the end of the machine, as a call does that the guest doesn't answer.
+func (c *fakeContainer) unheard(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.m.over:
+		return errUnruly
+	}
 }
 
 // answers tells whether the guest does.
@@ -147,7 +161,7 @@ func (c *fakeContainer) Signal(_ context.Context, execID string, sig agentclient
 	c.mu.Lock()
 	c.signals = append(c.signals, fmt.Sprintf("%s %d %v", execID, sig, all))
 	c.mu.Unlock()
-	if c.failing != nil || c.deaf {
+	if c.failing != nil || c.deaf || c.unruly {
 		return c.failing
 	}
 	if execID == "" { // its execs are in its process namespace
@@ -170,7 +184,7 @@ func (c *fakeContainer) Resize(_ context.Context, _ string, size agentclient.Siz
 	c.call("resize")
 	return nil
 }
-func (c *fakeContainer) Wait(_ context.Context, execID string) (sandbox.ContainerExit, error) {
+func (c *fakeContainer) Wait(ctx context.Context, execID string) (sandbox.ContainerExit, error) {
 	p := c.proc(execID)
 	select {
 	case <-p.ended:
@@ -180,6 +194,8 @@ func (c *fakeContainer) Wait(_ context.Context, execID string) (sandbox.Containe
 			<-c.held
 		}
 		return sandbox.ContainerExit{}, io.ErrUnexpectedEOF
+	case <-ctx.Done():
+		return sandbox.ContainerExit{}, ctx.Err()
 	}
 }
 
@@ -190,7 +206,10 @@ func (c *fakeContainer) Forget(execID string) error {
 }
 
 func (c *fakeContainer) Pids(context.Context) ([]uint32, error) { return []uint32{1, 9}, nil }
-func (c *fakeContainer) Stats(context.Context) (sandbox.ContainerStats, error) {
+func (c *fakeContainer) Stats(ctx context.Context) (sandbox.ContainerStats, error) {
+	if c.unruly {
+		return sandbox.ContainerStats{}, c.unheard(ctx)
+	}
 	return c.stats, nil
 }
 
@@ -199,9 +218,18 @@ func (c *fakeContainer) Update(_ context.Context, limits sandbox.ContainerResour
 	c.call("update")
 	return nil
 }
-func (c *fakeContainer) Pause(context.Context) error  { c.call("pause"); return c.failing }
+func (c *fakeContainer) Pause(ctx context.Context) error {
+	if c.unruly {
+		return c.unheard(ctx)
+	}
+	c.call("pause")
+	return c.failing
+}
 func (c *fakeContainer) Resume(context.Context) error { c.call("resume"); return c.failing }
 func (c *fakeContainer) Delete(context.Context) error {
+	if c.unruly {
+		return errUnruly
+	}
 	c.call("delete")
 	c.deleted = true
 	return c.m.answers()

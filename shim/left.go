@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/sandbox"
 )
@@ -25,6 +26,8 @@ type left struct {
 	// Home is msb's state directory, Machine the directory in it of the machine that was booted for this container.
 	Home    string `json:"home"`
 	Machine string `json:"machine,omitempty"`
+	// Booting tells that a machine was being booted, whose directory isn't known yet.
+	Booting bool `json:"booting,omitempty"`
 	// Group is the machine's control group on the node.
 	Group controlGroup `json:"group,omitempty"`
 	// Exited is how the container's first process ended.
@@ -64,6 +67,11 @@ const (
 
 // clean removes what the machine left in msb's state directory, once its supervisor has gone.
 func (l left) clean(ctx context.Context) error {
+	if l.Booting { // the machine ends with the shim, and the group is empty then
+		err := l.Group.remove()
+		_, swept := sandbox.OpenHome(l.Home)
+		return errors.Join(err, swept)
+	}
 	if l.Machine == "" {
 		return nil
 	}
@@ -99,9 +107,15 @@ func mountRoot(bundle string, mounts []mount.Mount) (string, error) {
 	return root, nil
 }
 
-// unmountRoot undoes mountRoot; where nothing is mounted it does nothing.
+// unmountRoot undoes mountRoot; where nothing is mounted it does nothing. What is still served to a guest that doesn't give it back
+// is detached, and goes with the machine: nobody would come back for it.
 func unmountRoot(bundle string) error {
-	return mount.UnmountRecursive(filepath.Join(bundle, "rootfs"), 0)
+	root := filepath.Join(bundle, "rootfs")
+	err := mount.UnmountRecursive(root, 0)
+	if errors.Is(err, unix.EBUSY) {
+		err = mount.UnmountRecursive(root, unix.MNT_DETACH)
+	}
+	return err
 }
 
 // mountsOf are a container's root as the mount package wants it.

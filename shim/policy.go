@@ -58,6 +58,13 @@ func nodePolicy(cfg *sandbox.Config, s *settings, annotations map[string]string)
 	return nil
 }
 
+// A pod chooses whether it has a capture, and what passes: one without an end would fill the node's disk. These are the bounds of audit
+// logs, too.
+const (
+	maxCapture  = 64 << 20 // bytes
+	oldCaptures = 4
+)
+
 // auditLabels are on all lines of a pod's audit log, or of a container that is alone.
 func auditLabels(id string, annotations map[string]string, s *settings) (map[string]string, error) {
 	labels := map[string]string{"node": s.Node}
@@ -101,6 +108,7 @@ func records(cfg *sandbox.Config, s *settings, id string, annotations map[string
 	}
 	if capture {
 		cfg.Pcap = filepath.Join(s.Records, base+".pcapng")
+		cfg.PcapOptions = sandbox.PcapOptions{MaxBytes: maxCapture, Keep: oldCaptures}
 	}
 	if log {
 		cfg.Audit = filepath.Join(s.Records, base+".audit.jsonl")

@@ -92,6 +92,9 @@ func TestRecordsAreNamedForThePod(t *testing.T) {
 	if err != nil || filepath.Base(cfg.Pcap) != "shop_web-0_id1.pcapng" || filepath.Base(cfg.Audit) != "shop_web-0_id1.audit.jsonl" {
 		t.Errorf("%v: %q, %q", err, cfg.Pcap, cfg.Audit)
 	}
+	if o := cfg.PcapOptions; o.MaxBytes == 0 || o.Keep == 0 {
+		t.Errorf("a pod's capture has no bound: %+v", o)
+	}
 	if cfg, err := underFloor(t, floorText, nil); err != nil || cfg.Pcap+cfg.Audit != "" {
 		t.Errorf("without annotations: %v, %q, %q", err, cfg.Pcap, cfg.Audit)
 	}

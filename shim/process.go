@@ -29,15 +29,27 @@ type process struct {
 	status  uint32
 	at      time.Time
 	stop    sync.Once // the timer that killGrace needs
+	insist  sync.Once
+	lost    chan struct{} // closed when the guest is not waited for any more
 }
 
 func newProcess(execID string, s streams) *process {
-	return &process{execID: execID, streams: s, running: make(chan struct{}), exited: make(chan struct{})}
+	return &process{execID: execID, streams: s, running: make(chan struct{}), exited: make(chan struct{}), lost: make(chan struct{})}
 }
 
 func (p *process) over() bool {
 	select {
 	case <-p.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// abandoned tells whether the guest didn't end it.
+func (p *process) abandoned() bool {
+	select {
+	case <-p.lost:
 		return true
 	default:
 		return false

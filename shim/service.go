@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -36,6 +37,7 @@ type service struct {
 	stop      shutdown.Service
 	boot      bootFunc
 	events    chan any
+	obeyWait  time.Duration
 
 	watching sync.WaitGroup // processes that run
 	creating sync.Mutex     // one container is made at a time: the first one's makes the pod
@@ -57,7 +59,7 @@ func newService(ctx context.Context, publisher containerdshim.Publisher, stop sh
 	namespace, _ := namespaces.Namespace(ctx)
 	s := &service{
 		ctx: ctx, namespace: namespace, publisher: publisher, stop: stop, boot: boot,
-		events: make(chan any, eventQueue), tasks: map[string]*task{},
+		events: make(chan any, eventQueue), tasks: map[string]*task{}, obeyWait: obeyWait,
 	}
 	stop.RegisterCallback(func(context.Context) error {
 		defer s.watching.Wait()
@@ -159,7 +161,7 @@ func (s *service) create(ctx context.Context, r *taskapi.CreateTaskRequest) (err
 		}
 	}()
 	t := &task{
-		id: r.ID, bundle: r.Bundle, kill: make(chan uint32, 1), execs: map[string]*process{},
+		id: r.ID, bundle: r.Bundle, kill: make(chan uint32, 1), execs: map[string]*process{}, removed: make(chan struct{}),
 		init: newProcess("", streams{r.Stdin, r.Stdout, r.Stderr, r.Terminal}),
 	}
 	p := s.currentPod()
@@ -172,14 +174,22 @@ func (s *service) create(ctx context.Context, r *taskapi.CreateTaskRequest) (err
 	if _, err := containerOf(r.ID, "", hostname, spec, settings); err != nil {
 		return err
 	}
+	t.left.Home = settings.Home
 	if p == nil {
-		if p, err = bootPod(ctx, s.boot, r.ID, spec, settings); err != nil {
+		if t.left.Group, err = groupOf(spec); err != nil {
 			return err
 		}
+		t.left.Booting = true
+		if err := t.left.write(r.Bundle); err != nil { // for a shim that is killed while the machine boots
+			return err
+		}
+		if p, err = bootPod(ctx, s.boot, r.ID, spec, settings, t.left.Group); err != nil {
+			return err
+		}
+		p.obeyWait = s.obeyWait
 		undo = append(undo, p.close)
-		t.left.Machine, t.left.Group = p.dir, p.group
+		t.left.Machine, t.left.Booting = p.dir, false
 	}
-	t.left.Home = settings.Home
 	if err := t.left.write(r.Bundle); err != nil {
 		return err
 	}
@@ -189,7 +199,7 @@ func (s *service) create(ctx context.Context, r *taskapi.CreateTaskRequest) (err
 			err = errors.Join(err, p.inMemory(&cfg.Mounts[i]))
 		}
 		if err == nil {
-			err = p.admits(cfg.Mounts)
+			err = p.admits(cfg.Mounts, filepath.Dir(r.Bundle))
 		}
 		if err != nil {
 			return err
@@ -201,6 +211,9 @@ func (s *service) create(ctx context.Context, r *taskapi.CreateTaskRequest) (err
 		undo = append(undo, func() error { return unmountRoot(r.Bundle) })
 		if t.c, err = p.machine.Add(ctx, cfg); err != nil {
 			return fmt.Errorf("msb: %w", err)
+		}
+		if err := p.oomScore(cfg.Process.OOMScoreAdj); err != nil {
+			return errors.Join(fmt.Errorf("msb: the OOM score of the pod's processes: %w", err), t.c.Delete(ctx))
 		}
 	}
 	s.mu.Lock()
@@ -217,14 +230,31 @@ func (s *service) create(ctx context.Context, r *taskapi.CreateTaskRequest) (err
 	return nil
 }
 
-// watch tells containerd of processes that the guest's kernel killed for lack of memory.
+// containerd may write to its disk each time that it is told that a container lacks memory: oomBurst times in oomEvery.
+const (
+	oomEvery = 10 * time.Second
+	oomBurst = 16
+)
+
+// watch tells containerd of processes that the guest's kernel killed for lack of memory. Which container it was is the guest's word,
+// which counts for those of its own pod alone: containerd takes any container of the node.
 func (s *service) watch(p *pod) {
-	told := map[string]uint64{}
 	err := p.machine.Watch(s.ctx, func(e sandbox.ContainerEvent) {
-		if e.OOMKills > told[e.ID] { // the first event has the count so far
-			s.send(&eventstypes.TaskOOM{ContainerID: e.ID})
+		t, err := s.task(e.ID)
+		if err != nil || t.c == nil || e.OOMKills <= t.oomKills { // the first event has the count so far
+			return
 		}
-		told[e.ID] = e.OOMKills
+		if len(s.events) > eventQueue/2 { // containerd is away; the rest is for what it has to know
+			return
+		}
+		if at := now(); at.Sub(t.oomSince) > oomEvery {
+			t.oomSince, t.oomTold = at, 0
+		}
+		if t.oomTold == oomBurst {
+			return
+		}
+		t.oomKills, t.oomTold = e.OOMKills, t.oomTold+1
+		s.send(&eventstypes.TaskOOM{ContainerID: e.ID})
 	})
 	if err != nil {
 		log.G(s.ctx).WithError(err).Debug("the machine's events ended")
@@ -301,8 +331,12 @@ func (s *service) remove(ctx context.Context, t *task) error {
 	case len(others) == 0: // with all that is of the container
 		err = pod.close()
 	case t.c != nil:
+		t.removing.Do(func() { pod.endUnless(t.removed) })
 		if err = t.c.Delete(ctx); pod.over() {
 			err = pod.close()
+		}
+		if err == nil {
+			t.removal.Do(func() { close(t.removed) })
 		}
 	}
 	if err = errors.Join(err, unmountRoot(t.bundle)); err != nil {
@@ -326,7 +360,15 @@ func (s *service) signal(ctx context.Context, t *task, p *process, sig agentclie
 	}
 	t.mu.Unlock()
 	if !idle {
-		return t.signal(ctx, p, sig, all)
+		pod := s.currentPod()
+		if sig == agentclient.SIGKILL {
+			s.insist(pod, t, p)
+		}
+		err := t.signal(ctx, p, sig, all)
+		if err != nil && pod.over() {
+			err = errOver // by the end of its machine
+		}
+		return err
 	}
 	if p.execID != "" {
 		t.mu.Lock()
@@ -335,4 +377,15 @@ func (s *service) signal(ctx context.Context, t *task, p *process, sig agentclie
 	}
 	s.ended(s.currentPod(), t, p, leftExit{128 + uint32(sig), now()})
 	return nil
+}
+
+// insist ends the machine of a container whose first process doesn't end after a SIGKILL, and gives up on an exec that doesn't.
+func (s *service) insist(pod *pod, t *task, p *process) {
+	p.insist.Do(func() {
+		if t.c != nil && p.execID == "" {
+			pod.endUnless(p.exited)
+		} else if t.c != nil {
+			after(s.obeyWait, p.exited, func() { close(p.lost) })
+		}
+	})
 }

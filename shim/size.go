@@ -2,6 +2,7 @@ package shim
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -25,7 +26,7 @@ func machineSize(cfg *sandbox.Config, s *settings, spec *specs.Spec) error {
 	}
 	cfg.Memory, cfg.CPUs, cfg.Disk = s.MemoryBytes, s.CPUs, s.DiskBytes
 	if size.memory > 0 {
-		cfg.Memory = size.memory + s.OverheadBytes
+		cfg.Memory = min(size.memory, math.MaxInt64-s.OverheadBytes) + s.OverheadBytes // more than there may be is an error of the start
 	}
 	if n := size.cpus(); n > 0 {
 		cfg.CPUs = n
@@ -69,12 +70,15 @@ func (p *podSize) limited(r *specs.LinuxResources) {
 func (p *podSize) cpus() int {
 	switch {
 	case p.quota > 0 && p.period > 0:
-		return int((p.quota + p.period - 1) / p.period)
+		return int(roundUp(p.quota, p.period))
 	case p.shares > sharesOfCPU:
-		return int((p.shares + sharesOfCPU - 1) / sharesOfCPU)
+		return int(roundUp(p.shares, sharesOfCPU))
 	}
 	return 0
 }
+
+// roundUp divides positive numbers, of which the sum may be too large.
+func roundUp(n, by int64) int64 { return (n-1)/by + 1 }
 
 func sizeOf(width, height uint32) agentclient.Size {
 	return agentclient.Size{Rows: uint16(height), Cols: uint16(width)}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -19,13 +20,22 @@ type task struct {
 	c          container
 	left       left
 	kill       chan uint32 // the signal that ends a task without a container
+	stats      taskStats
 
-	mu     sync.Mutex
-	init   *process
-	execs  map[string]*process
-	paused bool
-	gone   bool           // init has ended: no exec may be started
-	live   sync.WaitGroup // execs that run
+	removing, removal sync.Once
+	removed           chan struct{} // closed when the guest has removed the container
+
+	oomKills uint64 // of service.watch
+	oomTold  int    // times since oomSince
+	oomSince time.Time
+
+	pausing sync.Mutex // before mu, which is not held while the guest is asked: containerd asks for the state of all tasks
+	mu      sync.Mutex
+	init    *process
+	execs   map[string]*process
+	paused  bool
+	gone    bool           // init has ended: no exec may be started
+	live    sync.WaitGroup // execs that run
 }
 
 // find returns a process of the task.
@@ -111,6 +121,15 @@ func (t *task) await(ctx context.Context, m machine, p *process) leftExit {
 			return leftExit{killed, now()}
 		}
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-p.lost:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	exit, err := t.c.Wait(ctx, p.execID)
 	p.io.close()
 	if err != nil {
@@ -156,13 +175,16 @@ func (t *task) signal(ctx context.Context, p *process, sig agentclient.Signal, a
 
 // setPaused holds the container's processes still, or lets them go on.
 func (t *task) setPaused(ctx context.Context, paused bool) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.pausing.Lock()
+	defer t.pausing.Unlock()
 	if t.c == nil {
 		return refused("pausing the pod itself, which has no container; name one of the pod's")
 	}
-	if t.gone || !t.init.started || t.paused == paused {
-		return withKind(fmt.Sprintf("the container %s can't be paused or resumed: it is %s", t.id, t.init.state(t.paused)), errdefs.ErrFailedPrecondition)
+	t.mu.Lock()
+	can, state := !t.gone && t.init.started && t.paused != paused, t.init.state(t.paused)
+	t.mu.Unlock()
+	if !can {
+		return withKind(fmt.Sprintf("the container %s can't be paused or resumed: it is %s", t.id, state), errdefs.ErrFailedPrecondition)
 	}
 	do := t.c.Resume
 	if paused {
@@ -171,7 +193,9 @@ func (t *task) setPaused(ctx context.Context, paused bool) error {
 	if err := do(ctx); err != nil {
 		return err
 	}
+	t.mu.Lock()
 	t.paused = paused
+	t.mu.Unlock()
 	return nil
 }
 

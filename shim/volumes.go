@@ -131,16 +131,28 @@ func ofVolume(pod, source, name string) bool {
 	return false
 }
 
-// kernelFiles are the file systems by which the node's kernel shows the node, the processes that confine the guest among them.
+// kernelFiles are the file systems by which the node's kernel shows the node, the processes that confine the guest among them, or
+// is told what to do.
 var kernelFiles = []int64{
 	unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC,
-	unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC, unix.EFIVARFS_MAGIC, unix.PSTOREFS_MAGIC,
+	unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC, unix.EFIVARFS_MAGIC, unix.PSTOREFS_MAGIC, unix.SELINUX_MAGIC, unix.SMACK_MAGIC, unix.AAFS_MAGIC,
+	unix.BINFMTFS_MAGIC, unix.RDTGROUP_SUPER_MAGIC, unix.NSFS_MAGIC, unix.DEVPTS_SUPER_MAGIC, unix.XENFS_SUPER_MAGIC, unix.BINDERFS_SUPER_MAGIC,
+	configfsMagic, fusectlMagic, mqueueMagic, rpcPipefsMagic, nfsdMagic,
 }
 
+// Those that package unix doesn't name, from fs/configfs, fs/fuse/control.c, ipc/mqueue.c, net/sunrpc/rpc_pipe.c and fs/nfsd/nfsctl.c of Linux.
+const (
+	configfsMagic  = 0x62656570
+	fusectlMagic   = 0x65735543
+	mqueueMagic    = 0x19800202
+	rpcPipefsMagic = 0x67596969
+	nfsdMagic      = 0x6e667364
+)
+
 // admits refuses what a hostPath may name of the node that is no pod's: the kernel's files, volumes of other pods, the records of
-// all pods, and to write to the shim's settings and programs. The sandbox refuses the rest that confines it: msb's state, the floor
-// and the sources of secrets.
-func (p *pod) admits(mounts []sandbox.ContainerMount) error {
+// all pods, what containerd has told the shims of all containers (bundles), and to write to the shim's settings and programs. The
+// sandbox refuses the rest that confines it: msb's state, the floor and the sources of secrets.
+func (p *pod) admits(mounts []sandbox.ContainerMount, bundles string) error {
 	pods := filepath.Join(p.settings.Kubelet, "pods")
 	self, err := os.Executable()
 	if err != nil {
@@ -169,6 +181,7 @@ func (p *pod) admits(mounts []sandbox.ContainerMount) error {
 		r.add(kernels, of("a file system of the node's kernel"), another)
 		own := p.kubelet != "" && grants.Within(p.kubelet, m.Source)
 		r.add(!own && overlap(m.Source, pods), of("the volumes of the node's pods"), another)
+		r.add(overlap(m.Source, bundles), of("the bundles of the node's containers"), another)
 		r.add(overlap(m.Source, p.settings.Records), of("the captures and audit logs of the node's pods"), another)
 		for _, file := range []string{nodesettings.DefaultPath, p.settings.File, self, filepath.Join(filepath.Dir(self), "msb"), filepath.Join(filepath.Dir(self), "../lib/msb")} {
 			r.add(!m.ReadOnly && changes(m.Source, file), of("msb's "+filepath.Base(file)+", writable,"), "mount it read-only")
@@ -177,10 +190,20 @@ func (p *pod) admits(mounts []sandbox.ContainerMount) error {
 	return r.err()
 }
 
+// ofKernel tells whether a path is, or lies below, such a file system: others are mounted in these, some not before they are looked
+// into (autofs).
 func ofKernel(path string) (bool, error) {
-	var fs unix.Statfs_t
-	err := unix.Statfs(path, &fs)
-	return err == nil && slices.Contains(kernelFiles, fs.Type), err
+	for {
+		var fs unix.Statfs_t
+		if err := unix.Statfs(path, &fs); err != nil || slices.Contains(kernelFiles, fs.Type) {
+			return err == nil, err
+		}
+		up := filepath.Dir(path)
+		if up == path {
+			return false, nil
+		}
+		path = up
+	}
 }
 
 // changes tells whether who writes to a directory or file of the node decides what another one is, or what is in it.

@@ -223,6 +223,10 @@ func TestI14_HostPathsAreNoWayOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	bundles := t.TempDir()
+	if err := os.Mkdir(filepath.Join(bundles, "c2"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	p := &pod{kubelet: own, settings: &settings{Kubelet: kubelet, Records: records}}
 	for _, c := range []struct {
 		source   string
@@ -238,6 +242,8 @@ func TestI14_HostPathsAreNoWayOut(t *testing.T) {
 		{kubelet, true, "the volumes of the node's pods"},
 		{filepath.Join(kubelet, "pods"), true, "the volumes of the node's pods"},
 		{other, true, "the volumes of the node's pods"},
+		{bundles, true, "the bundles of the node's containers"},
+		{filepath.Join(bundles, "c2"), true, "the bundles of the node's containers"},
 		{records, true, "the captures and audit logs"},
 		{filepath.Dir(records), true, "the captures and audit logs"},
 		{filepath.Dir(self), false, "writable, at /x"},
@@ -252,7 +258,7 @@ func TestI14_HostPathsAreNoWayOut(t *testing.T) {
 			if !ok {
 				t.Errorf("%s was refused before", c.source)
 			}
-			return p.admits([]sandbox.ContainerMount{m})
+			return p.admits([]sandbox.ContainerMount{m}, bundles)
 		}()
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: got %v, want %q", c.source, err, c.want)
@@ -332,7 +338,7 @@ func TestI14_HostPathsHoldNoKernelFiles(t *testing.T) {
 	dir := realPath(t.TempDir())
 	p := &pod{settings: &settings{Kubelet: "/none", Records: "/none"}}
 	admits := func() error {
-		return p.admits([]sandbox.ContainerMount{{Type: "bind", Source: dir, Target: "/x", ReadOnly: true}})
+		return p.admits([]sandbox.ContainerMount{{Type: "bind", Source: dir, Target: "/x", ReadOnly: true}}, "/none")
 	}
 	at := filepath.Join(dir, "a b/c")
 	if err := os.MkdirAll(at, 0o755); err != nil {
@@ -347,5 +353,44 @@ func TestI14_HostPathsHoldNoKernelFiles(t *testing.T) {
 	t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
 	if err := admits(); err == nil || !strings.Contains(err.Error(), "a file system of the node's kernel at /x ("+dir+")") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestI14_KernelFilesAnywhereAreRefused: file systems by which the kernel is told what to do, wherever they are mounted, and what is mounted in
+// one of them. The twin is a tmpfs.
+func TestI14_KernelFilesAnywhereAreRefused(t *testing.T) {
+	ownMounts(t)
+	p := &pod{settings: &settings{Kubelet: "/none", Records: "/none"}}
+	refused := func(dir string) bool {
+		err := p.admits([]sandbox.ContainerMount{{Type: "bind", Source: dir, Target: "/x"}}, "/none")
+		return err != nil && strings.Contains(err.Error(), "a file system of the node's kernel")
+	}
+	tried := 0
+	for _, kind := range []string{"tmpfs", "mqueue", "devpts", "fusectl", "configfs", "binfmt_misc", "securityfs", "debugfs", "selinuxfs", "rpc_pipefs", "nfsd"} {
+		dir := realPath(t.TempDir())
+		if err := unix.Mount(kind, dir, kind, 0, ""); err != nil {
+			continue // a kernel without it
+		}
+		t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+		tried++
+		if got := refused(dir); got != (kind != "tmpfs") {
+			t.Errorf("%s: refused %v", kind, got)
+		}
+	}
+	if tried < 3 {
+		t.Errorf("only %d kinds can be mounted here", tried)
+	}
+	dir := realPath(t.TempDir())
+	if err := unix.Mount("proc", dir, "proc", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	in := filepath.Join(dir, "sys/fs") // as binfmt_misc, by autofs
+	if err := unix.Mount("tmpfs", in, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(in, unix.MNT_DETACH) })
+	if !refused(in) {
+		t.Error("what is mounted in /proc is admitted")
 	}
 }
