@@ -14,8 +14,9 @@ func (f *faults) checkTogether(p *Policy) {
 	f.checkPairwise(p)
 	f.checkPairs(p)
 	f.checkInspection(p)
+	free := mappedFreely(p)
 	for _, s := range p.Secrets {
-		f.checkSecretReach(p, s)
+		f.checkSecretReach(p, free, s)
 	}
 }
 
@@ -159,10 +160,10 @@ func firstOverlap(a, b []hostname.Pattern) (hostname.Pattern, hostname.Pattern, 
 }
 
 // checkSecretReach refuses secrets for hosts that they can't reach.
-func (f *faults) checkSecretReach(p *Policy, s Secret) {
+func (f *faults) checkSecretReach(p *Policy, free []hostname.Name, s Secret) {
 	for i, h := range s.Hosts {
 		key := fmt.Sprintf("%s.hosts[%d]", joinKey("secrets", s.Name), i)
-		reach, other := secretReach(p, h)
+		reach, other := secretReach(p, free, h)
 		d, shut := shutBy(p, h)
 		switch {
 		case shut && d.Pos.File == s.Pos.File: // across files that takes something out of an include
@@ -180,9 +181,10 @@ func (f *faults) checkSecretReach(p *Policy, s Secret) {
 }
 
 // secretReach reports whether some name of h is allowed over https at its port,
-// or else the rule that comes closest: https at another port, another protocol.
-func secretReach(p *Policy, h SecretHost) (bool, *Rule) {
-	if p.Egress.Default == DefaultPublic || mappedFreely(p, h.Pattern) {
+// or else the rule that comes closest: https at another port, another protocol. free is
+// mappedFreely(p).
+func secretReach(p *Policy, free []hostname.Name, h SecretHost) (bool, *Rule) {
+	if p.Egress.Default == DefaultPublic || slices.ContainsFunc(free, h.Pattern.Match) {
 		return true, nil
 	}
 	var other *Rule
@@ -200,14 +202,17 @@ func secretReach(p *Policy, h SecretHost) (bool, *Rule) {
 	return false, other
 }
 
-// mappedFreely reports whether [hosts] maps a name of h that no allow rule
-// names: every port of such a name leads to its target.
-func mappedFreely(p *Policy, h hostname.Pattern) bool {
-	return slices.ContainsFunc(p.Hosts, func(m HostMapping) bool {
-		return h.Match(m.Name) && !slices.ContainsFunc(p.Egress.Allow, func(r Rule) bool {
+// mappedFreely are the names that [hosts] maps and no allow rule names: every port of
+// such a name leads to its target.
+func mappedFreely(p *Policy) (free []hostname.Name) {
+	for _, m := range p.Hosts {
+		if !slices.ContainsFunc(p.Egress.Allow, func(r Rule) bool {
 			return slices.ContainsFunc(r.Hosts, func(q hostname.Pattern) bool { return q.Match(m.Name) })
-		})
-	})
+		}) {
+			free = append(free, m.Name)
+		}
+	}
+	return free
 }
 
 // shutBy returns a deny rule that lets nothing out to any name of h at its port.

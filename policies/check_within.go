@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -65,20 +66,34 @@ func anybodys(h hostname.Pattern) bool {
 // has, and names of which another rule says where they may lead, are no halves: a
 // network's own rule may stand beside them.
 func (f *faults) checkPairs(p *Policy) {
+	if !slices.ContainsFunc(p.Egress.Allow, func(r Rule) bool { return r.Private && len(r.CIDRs) > 0 }) {
+		return
+	}
+	type named struct {
+		Rule
+		inside bool
+	}
+	var all []named
+	known := presetNames()
+	for _, h := range p.Egress.Allow {
+		if len(h.Hosts) > 0 && !namesLead(p, h) && !knownPublic(known, h) {
+			all = append(all, named{h, slices.ContainsFunc(h.Hosts, insideName)})
+		}
+	}
 	for _, r := range p.Egress.Allow {
 		if !r.Private || len(r.CIDRs) == 0 {
 			continue
 		}
-		halves := make([]Rule, 0, len(p.Egress.Allow))
+		halves := make([]Rule, 0, len(all))
 		var inside []Rule
-		for _, h := range p.Egress.Allow {
-			switch {
-			case !overlap(r, h) || namesLead(p, h) || knownPublic(h):
+		for _, h := range all {
+			if !overlap(r, h.Rule) {
 				continue
-			case slices.ContainsFunc(h.Hosts, insideName):
-				inside = append(inside, h)
 			}
-			halves = append(halves, h)
+			if h.inside {
+				inside = append(inside, h.Rule)
+			}
+			halves = append(halves, h.Rule)
 		}
 		switch {
 		case len(inside) > 0:
@@ -89,12 +104,23 @@ func (f *faults) checkPairs(p *Policy) {
 	}
 }
 
+const (
+	// mostHalves is how many rules for names a fault writes out, and maxHalves bounds their text, in bytes.
+	mostHalves = 10
+	maxHalves  = 4 << 10
+)
+
 // addPair says what to write in place of a private rule and of rules for names.
 func (f *faults) addPair(r Rule, halves []Rule) {
-	names := make([]string, 0, len(halves))
+	if len(f.list) > maxFaults { // its text wouldn't be shown
+		f.more++
+		return
+	}
+	only, others := nothingElse(r, halves), len(halves)-mostHalves
+	names := make([]string, 0, mostHalves)
 	var flags []string
 	w := &writer{}
-	for _, h := range halves {
+	for _, h := range halves[:min(len(halves), mostHalves)] {
 		names = append(names, fmt.Sprintf("%q", h.Name))
 		if strings.HasPrefix(h.Name, flagName) {
 			flags = append(flags, withinFlag(h, r.CIDRs))
@@ -104,16 +130,23 @@ func (f *faults) addPair(r Rule, halves []Rule) {
 		w.rule("allow", h, Comments{})
 	}
 	list := strings.Join(names, ", ")
+	if others > 0 {
+		list += fmt.Sprintf(" and %d more", others)
+	}
 	place := "in place of " + list
-	if nothingElse(r, halves) {
+	if only {
 		place += fmt.Sprintf(" and %q", r.Name)
 	}
 	if len(flags) > 0 {
 		place += ":\n    " + strings.Join(flags, "\n    ")
 	}
+	rules := strings.TrimRight(w.String(), "\n")
+	if len(rules) > maxHalves {
+		rules = strings.ToValidUTF8(rules[:maxHalves], "") + "\n..."
+	}
 	f.addAt(r.Pos, "", fmt.Sprintf("the private rule %q opens addresses, whatever they are called, and the names of %s reach private addresses through ranges of their own only", r.Name, list),
 		fmt.Sprintf("write %s%s\n  or, in a rule whose names are public and have nothing to do with the range, within = [\"0.0.0.0/0\", \"::/0\"]",
-			place, strings.ReplaceAll(strings.TrimRight(w.String(), "\n"), "\n", "\n    ")))
+			place, strings.ReplaceAll(rules, "\n", "\n    ")))
 }
 
 // insideName reports whether only a network's own resolver can know the names of a
@@ -137,9 +170,8 @@ func namesLead(p *Policy, h Rule) bool {
 	})
 }
 
-// knownPublic reports whether every name of h is one of a preset, or "*".
-func knownPublic(h Rule) bool {
-	var known []hostname.Pattern
+// presetNames are the hosts of all presets, which takes a while.
+func presetNames() (known []hostname.Pattern) {
 	for _, name := range Presets() {
 		if p, err := Preset(name); err == nil {
 			for _, r := range p.Egress.Allow {
@@ -147,6 +179,11 @@ func knownPublic(h Rule) bool {
 			}
 		}
 	}
+	return known
+}
+
+// knownPublic reports whether every name of h is one of known, those of the presets, or "*".
+func knownPublic(known []hostname.Pattern, h Rule) bool {
 	return !slices.ContainsFunc(h.Hosts, func(name hostname.Pattern) bool {
 		return !name.Any() && !slices.ContainsFunc(known, func(k hostname.Pattern) bool { return !k.Any() && k.Covers(name) })
 	})
@@ -155,21 +192,30 @@ func knownPublic(h Rule) bool {
 // nothingElse reports whether the private rule r opens no port but those of the rules
 // for names.
 func nothingElse(r Rule, names []Rule) bool {
-	opens := func(h Rule, port uint16) bool {
-		return (h.Protocol == Any || r.Protocol != Any) && (len(h.Ports) == 0 || slices.ContainsFunc(h.Ports, func(p PortRange) bool { return p.Contains(port) }))
+	var open []PortRange
+	for _, h := range names {
+		switch {
+		case h.Protocol != Any && r.Protocol == Any:
+		case len(h.Ports) == 0:
+			return true
+		default:
+			open = append(open, h.Ports...)
+		}
 	}
+	slices.SortFunc(open, func(a, b PortRange) int { return cmp.Compare(a.First, b.First) })
 	ports := r.Ports
 	if len(ports) == 0 {
 		ports = []PortRange{{1, 65535}}
 	}
-	for _, p := range ports {
-		for port := int(p.First); port <= int(p.Last); port++ {
-			if !slices.ContainsFunc(names, func(h Rule) bool { return opens(h, uint16(port)) }) {
-				return false
+	return !slices.ContainsFunc(ports, func(p PortRange) bool {
+		next := int(p.First) // the first port of p that isn't open so far
+		for _, o := range open {
+			if int(o.First) <= next {
+				next = max(next, int(o.Last)+1)
 			}
 		}
-	}
-	return true
+		return next <= int(p.Last)
+	})
 }
 
 // overlap reports whether some flow to a name of h, at an address of r, would be of both.

@@ -73,6 +73,7 @@ type faults struct {
 	file   string
 	places places
 	list   ErrorList
+	more   int // beyond keptFaults
 	// broken are keys of a wrong type: what else could be said of them, or of
 	// what they should hold, follows from that.
 	broken map[string]bool
@@ -125,6 +126,10 @@ func (f *faults) addAt(pos Position, key, message, remedy string) {
 	if pos.File == "" {
 		pos.File = f.file
 	}
+	if len(f.list) >= keptFaults {
+		f.more++
+		return
+	}
 	f.list = append(f.list, Error{File: pos.File, Line: pos.Line, Col: pos.Col, Key: key, Message: message, Remedy: remedy})
 }
 
@@ -135,6 +140,19 @@ func (f *faults) err() error {
 	}
 	f.sort()
 	return f.list
+}
+
+// keptFaults bounds the memory that faults take: pairs of what a file names can be many more than its lines, and who wrote it need not be
+// whom it is read for.
+const keptFaults = 100 * maxFaults
+
+// shorten leaves the first maxFaults of the file, and not of the checks, and the number of the others.
+func shorten(f *faults) {
+	if n := len(f.list) + f.more; n > maxFaults {
+		f.sort()
+		f.list, f.more = f.list[:maxFaults:maxFaults], 0
+		f.addAt(Position{}, "", fmt.Sprintf("%d more faults", n-maxFaults), "mend these first")
+	}
 }
 
 // sort puts the faults into the order of their places.

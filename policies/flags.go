@@ -171,7 +171,7 @@ func addSecrets(p *Policy, flags []string) error {
 			added[i].Hosts = append(added[i].Hosts, s.Hosts[0])
 		}
 		h := s.Hosts[0]
-		if reach, _ := secretReach(p, h); !reach {
+		if reach, _ := secretReach(p, mappedFreely(p), h); !reach {
 			p.Egress.Allow = slices.Concat(p.Egress.Allow, []Rule{{
 				Name: "--secret " + s.Name + "@" + h.String(), Hosts: []hostname.Pattern{h.Pattern}, Ports: []PortRange{{h.port(), h.port()}}, Protocol: HTTPS,
 			}})

@@ -149,11 +149,7 @@ type unit struct {
 }
 
 func (l *loader) err() error {
-	if n := len(l.faults.list); n > maxFaults {
-		l.faults.sort() // the first of the file, and not of the checks
-		l.faults.list = l.faults.list[:maxFaults]
-		l.faults.addAt(Position{}, "", fmt.Sprintf("%d more faults", n-maxFaults), "mend these first")
-	}
+	shorten(l.faults)
 	return l.faults.err()
 }
 

@@ -3,6 +3,8 @@ package policies
 import (
 	"fmt"
 	"slices"
+
+	"github.com/msb-project/msb/hostname"
 )
 
 // Tighten returns p under an operator's floor: what both allow, and nothing
@@ -35,14 +37,16 @@ func Tighten(floor, p *Policy) (*Policy, error) {
 	f.tightenHosts(floor, p)
 	f.tightenDNS(floor, &out)
 	f.tightenTLS(floor, &out)
+	free := mappedFreely(floor)
 	for _, s := range p.Secrets {
-		f.tightenSecret(floor, s)
+		f.tightenSecret(floor, free, s)
 		f.nameSecret(floor, s)
 	}
 	f.nameRanges(floor, p)
 	f.nameImage(floor, p)
 	f.nameFiles(floor, p)
 	tightenLimits(&floor.Limits, &out.Limits)
+	shorten(f)
 	if err := f.err(); err != nil {
 		return nil, err
 	}
@@ -139,11 +143,11 @@ func (f *faults) tightenTLS(floor, out *Policy) {
 
 // tightenSecret refuses secrets that could never be used, so that nobody looks
 // for the reason at run time.
-func (f *faults) tightenSecret(floor *Policy, s Secret) {
+func (f *faults) tightenSecret(floor *Policy, free []hostname.Name, s Secret) {
 	for _, h := range s.Hosts {
 		key := joinKey("secrets", s.Name)
 		_, shut := shutBy(floor, h)
-		if reach, _ := secretReach(floor, h); shut || !reach {
+		if reach, _ := secretReach(floor, free, h); shut || !reach {
 			f.addAt(s.Pos, key, fmt.Sprintf("the operator's floor doesn't allow https to %s, port %d", h.Pattern.Display(), h.port()), "take the host out, or have it added to the floor")
 		}
 		if _, b, ok := firstOverlap(s.hostPatterns(), floor.TLS.Bypass); ok {

@@ -70,21 +70,63 @@ func subset[T comparable](a, b []T) bool {
 	return !slices.ContainsFunc(a, func(v T) bool { return !slices.Contains(b, v) })
 }
 
-// nameRanges refuses ranges inside that the floor doesn't name for the same names.
+// nameRanges refuses ranges inside that the floor doesn't name for the same names. A rule may have a thousand of both: what the floor
+// has for each is looked up once, and not for each pair.
 func (f *faults) nameRanges(floor, p *Policy) {
 	for _, r := range p.Egress.Allow {
-		for _, h := range r.Hosts {
-			for _, w := range r.Within {
-				named := slices.ContainsFunc(floor.Egress.Allow, func(o Rule) bool {
-					return slices.ContainsFunc(o.Hosts, func(q hostname.Pattern) bool { return q.Covers(h) }) &&
-						slices.ContainsFunc(o.Within, func(q netip.Prefix) bool { return InRange(q, w) })
+		within := make([]ruleSet, len(r.Within)) // nil for what opens nothing inside
+		inside := false
+		for i, w := range r.Within {
+			if OpensSpecial(w) {
+				inside = true
+				within[i] = rulesOf(floor, func(o *Rule) bool {
+					return slices.ContainsFunc(o.Within, func(q netip.Prefix) bool { return InRange(q, w) })
 				})
-				if OpensSpecial(w) && !named {
-					f.addAt(r.Pos, "", fmt.Sprintf("the operator's floor has no rule by which %s may have addresses in %s", h.Display(), w), fmt.Sprintf("take the range out, or have a rule with hosts = [%q] and within = [\"%s\"] added to the floor", h, w))
+			}
+		}
+		if !inside {
+			continue
+		}
+		for _, h := range r.Hosts {
+			covers := rulesOf(floor, func(o *Rule) bool {
+				return slices.ContainsFunc(o.Hosts, func(q hostname.Pattern) bool { return q.Covers(h) })
+			})
+			for i, w := range r.Within {
+				if within[i] == nil || covers.meets(within[i]) {
+					continue
 				}
+				if f.more > 0 { // the text of a fault takes longer than to find it
+					f.more++
+					continue
+				}
+				f.addAt(r.Pos, "", fmt.Sprintf("the operator's floor has no rule by which %s may have addresses in %s", h.Display(), w), fmt.Sprintf("take the range out, or have a rule with hosts = [%q] and within = [\"%s\"] added to the floor", h, w))
 			}
 		}
 	}
+}
+
+// ruleSet has a bit for each allow rule of a policy.
+type ruleSet []uint64
+
+func rulesOf(p *Policy, in func(*Rule) bool) ruleSet {
+	const bits = 64
+	set := make(ruleSet, len(p.Egress.Allow)/bits+1)
+	for i := range p.Egress.Allow {
+		if in(&p.Egress.Allow[i]) {
+			set[i/bits] |= 1 << (i % bits)
+		}
+	}
+	return set
+}
+
+// meets reports whether a rule is in both.
+func (s ruleSet) meets(other ruleSet) bool {
+	for i, word := range s {
+		if word&other[i] != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // InRange reports whether whoever opens outer for an address opens inner: it lies

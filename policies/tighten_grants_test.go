@@ -1,9 +1,11 @@
 package policies
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -226,5 +228,57 @@ func TestI15_LocalImagesNameFiles(t *testing.T) {
 		if LocalImage(ref) != want {
 			t.Errorf("%q: %v", ref, !want)
 		}
+	}
+}
+
+// TestI11_PairsAreNotWrittenOut: who writes a pod's policy has 64 KiB, and what each of its hosts, ranges and rules means together with each
+// other one takes neither minutes nor gigabytes of whoever reads it. The twin is what a few of them take.
+func TestI11_PairsAreNotWrittenOut(t *testing.T) {
+	floor := parse(t, "[[egress.allow]]\nhosts = [\"*.a.example\"]\nwithin = [\"10.1.0.0/16\"]\n")
+	for name, text := range map[string]func(n int) string{
+		"hosts and ranges": func(n int) string {
+			var hosts, within []string
+			for i := range n {
+				hosts, within = append(hosts, fmt.Sprintf("\"%d.example\"", i)), append(within, fmt.Sprintf("\"10.2.%d.%d/32\"", i/256, i%256))
+			}
+			return "[[egress.allow]]\nhosts = [" + strings.Join(hosts, ",") + "]\nwithin = [" + strings.Join(within, ",") + "]\n"
+		},
+		"private rules and names": func(n int) string {
+			var b strings.Builder
+			for i := range n / 4 {
+				fmt.Fprintf(&b, "[[egress.allow]]\nprivate = true\nports = [443]\ncidrs = [\"10.%d.0.0/16\"]\n[[egress.allow]]\nhosts = [\"a%d.example\"]\n", i%250, i)
+			}
+			return b.String()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			faultsOf := func(n int) string {
+				p, err := Parse("policy", []byte("version = 1\n"+text(n)), nil)
+				if err == nil {
+					_, err = Tighten(floor, p)
+				}
+				if err == nil {
+					t.Fatal("no fault")
+				}
+				return err.Error()
+			}
+			cost := func(n int) (bytes uint64) {
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				faultsOf(n)
+				runtime.ReadMemStats(&after)
+				return after.TotalAlloc - before.TotalAlloc
+			}
+			if got := faultsOf(8); strings.Contains(got, "more faults") {
+				t.Errorf("of a few, not all are said:\n%s", got)
+			}
+			const most = 100 << 20
+			if few, many := cost(8), cost(1600); many > most {
+				t.Errorf("%d bytes were allocated for many, and %d for a few", many, few)
+			}
+			if got := faultsOf(1600); len(got) > 1<<20 || !strings.Contains(got, " more faults; mend these first") {
+				t.Errorf("the error has %d bytes", len(got))
+			}
+		})
 	}
 }

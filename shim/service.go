@@ -294,6 +294,11 @@ func (s *service) ended(pod *pod, t *task, p *process, exit leftExit) {
 	if p.execID == "" {
 		t.mu.Lock()
 		t.gone = true
+		for _, x := range t.execs { // which have ended with it, but for outputs that nobody reads any more
+			if x.io != nil && !x.over() {
+				x.dropAfterKill(x.io)
+			}
+		}
 		t.mu.Unlock()
 		t.live.Wait()
 		left := t.left
