@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/policies/grants"
 	"github.com/msb-project/msb/sandbox"
 	"github.com/msb-project/msb/shim/nodesettings"
 )
@@ -318,6 +320,14 @@ func TestI13_KillsWhileAMachineBootsLeaveNothing(t *testing.T) {
 	if !during.Booting || during.Home == "" {
 		t.Errorf("a shim that is killed meanwhile leaves no word: %+v", during)
 	}
+	failed := newLab(t)
+	failed.s.boot = func(context.Context, sandbox.Config, string) (machine, string, error) { return nil, "", errUnruly }
+	if err := failed.create("one", baseSpec(), streams{}); err == nil {
+		t.Error("booted")
+	}
+	if after, err := readLeft(failed.bundle("one")); err != nil || after.Booting {
+		t.Errorf("of a boot that failed: %+v, %v", after, err)
+	}
 	if after, err := readLeft(l.bundle("one")); err != nil || after.Booting || after.Machine == "" {
 		t.Errorf("afterwards: %+v, %v", after, err)
 	}
@@ -374,5 +384,48 @@ func TestI13_BusyRootsAreDetached(t *testing.T) {
 	}
 	if all, err := nodeMounts(); err != nil || slices.ContainsFunc(all, func(m nodeMount) bool { return m.at == root }) {
 		t.Errorf("it is left: %v", err)
+	}
+}
+
+// TestI11_HungMountsOfOthersStallNoPod: a volume of another pod's, whose server doesn't answer any more, isn't looked at. The twin looks at
+// all mounts of the node, and waits.
+func TestI11_HungMountsOfOthersStallNoPod(t *testing.T) {
+	ownMounts(t)
+	own := realPath(t.TempDir())
+	// waited tells whether do waited for a file system that doesn't answer.
+	waited := func(limit time.Duration, do func(hung string)) bool {
+		hung := realPath(t.TempDir())
+		device, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err == nil {
+			err = unix.Mount("hung", hung, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", device))
+		}
+		if err != nil {
+			t.Skip(err)
+		}
+		var once sync.Once
+		answer := func() { once.Do(func() { _ = unix.Close(device) }) }
+		over := make(chan struct{})
+		timer := time.AfterFunc(limit, func() { close(over); answer() })
+		do(hung)
+		ended := timer.Stop()
+		answer()
+		if err := unix.Unmount(hung, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+		if !ended {
+			<-over
+		}
+		return !ended
+	}
+	p := &pod{settings: &settings{Kubelet: "/none", Records: "/none"}}
+	if waited(patience, func(string) {
+		if err := p.admits([]sandbox.ContainerMount{{Type: "bind", Source: own, Target: "/x"}}, "/none"); err != nil {
+			t.Error(err)
+		}
+	}) {
+		t.Error("another's mount was waited for")
+	}
+	if !waited(100*time.Millisecond, func(hung string) { _ = grants.Within(own, hung) }) {
+		t.Error("the twin doesn't wait")
 	}
 }

@@ -184,7 +184,8 @@ func (s *service) create(ctx context.Context, r *taskapi.CreateTaskRequest) (err
 			return err
 		}
 		if p, err = bootPod(ctx, s.boot, r.ID, spec, settings, t.left.Group); err != nil {
-			return err
+			t.left.Booting = false // and nothing of it is left
+			return errors.Join(err, t.left.write(r.Bundle))
 		}
 		p.obeyWait = s.obeyWait
 		undo = append(undo, p.close)

@@ -28,7 +28,8 @@ func containerOf(id, root, hostname string, spec *specs.Spec, s *settings) (sand
 	if spec.Process != nil {
 		cfg.Process = processOf(spec.Process, r)
 	}
-	for i := range spec.Mounts {
+	r.add(len(spec.Mounts) > sandbox.MaxContainerMounts, fmt.Sprintf("%d mounts", len(spec.Mounts)), fmt.Sprintf("have at most %d of them", sandbox.MaxContainerMounts))
+	for i := range spec.Mounts[:min(len(spec.Mounts), sandbox.MaxContainerMounts)] {
 		mount := podShm(spec, &spec.Mounts[i])
 		if m, ok := mountOf(&mount, r); ok {
 			cfg.Mounts = append(cfg.Mounts, m)

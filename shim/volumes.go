@@ -171,8 +171,10 @@ func (p *pod) admits(mounts []sandbox.ContainerMount, bundles string) error {
 		if err != nil {
 			return fmt.Errorf("msb: the source of the mount at %s: %w", m.Target, err)
 		}
-		for _, below := range all { // as control groups of version 1 are, below a tmpfs
-			if !kernels && below.at != m.Source && grants.Within(m.Source, below.at) {
+		// As control groups of version 1 are, below a tmpfs. Of all others no file is looked at: one of another pod's, on a server that
+		// doesn't answer any more, would keep this one waiting.
+		for _, below := range all {
+			if !kernels && strings.HasPrefix(below.at, strings.TrimSuffix(m.Source, "/")+"/") {
 				kernels, _ = ofKernel(below.at) // one that can't be looked at was unmounted
 			}
 		}
