@@ -22,7 +22,7 @@ import (
 func TestContainerdFlood(t *testing.T) {
 	n, r := criNode(t)
 	n.stop(t)
-	n.buildUnbounded(t)
+	n.buildWith(t, withoutBounds)
 	b, err := os.ReadFile(n.file("config.toml"))
 	if err != nil {
 		t.Fatal(err)
@@ -114,16 +114,19 @@ func flood(t *testing.T, n *node, r cri.RuntimeServiceClient, handler string) {
 	t.Logf("%d execs served, %d refused; the shim's memory: %d MiB, then %d", served, refused, before>>20, after>>20)
 }
 
+// change is a line of the tree, and what stands there in another build.
+type change struct{ file, from, to string }
+
 // withoutBounds are the lines of the bounds that the flood meets, and what stands there in the twin.
-var withoutBounds = []struct{ file, from, to string }{
+var withoutBounds = []change{
 	{"agentd/agentpb/limits.go", "MaxContainerExecs  = 64 ", "MaxContainerExecs  = 1000 "},
 	{"shim/stdio.go", "type output struct{ *os.File }", "type output struct {\n\t*os.File\n\tline []byte\n}"},
 	{"shim/stdio.go", "&output{f}", "&output{File: f}"},
 	{"shim/stdio.go", "\tn, err := o.File.Write(b)\n", "\tif o.line = append(o.line, b...); b[len(b)-1] != '\\n' {\n\t\treturn len(b), nil\n\t}\n\t_, err := o.File.Write(o.line)\n\tn := len(b)\n\to.line = nil\n"},
 }
 
-// buildUnbounded builds bin/containerd-shim-msb-v1 without the bounds, the agent in it too. The tree's files stay as they are.
-func (n *node) buildUnbounded(t *testing.T) {
+// buildWith builds bin/containerd-shim-msb-v1 with changes, the agent in it too. The tree's files stay as they are.
+func (n *node) buildWith(t *testing.T, changes []change) {
 	t.Helper()
 	tree, err := filepath.Abs("..")
 	if err != nil {
@@ -135,7 +138,7 @@ func (n *node) buildUnbounded(t *testing.T) {
 		}
 	}
 	replace := map[string]string{}
-	for _, w := range withoutBounds {
+	for _, w := range changes {
 		from, to := filepath.Join(tree, w.file), "sources/"+filepath.Base(w.file)
 		source := from
 		if replace[from] != "" {

@@ -156,3 +156,89 @@ func TestContainerdEndlessOutput(t *testing.T) {
 	n.must(t, "containers", "rm", "t")
 	n.isClean(t)
 }
+
+// disobedient makes the guest's agent say that it has sent a signal, and keep its figures to itself.
+var disobedient = []change{
+	{"agentd/containers.go", "\tsig := syscall.Signal(r.GetSignal())\n", "\tsig := syscall.Signal(r.GetSignal())\n\tif sig > 0 {\n\t\treturn &agentpb.SignalContainerResponse{}, nil\n\t}\n"},
+	{"agentd/containers.go", "\tvalues := func(name string)", "\t<-make(chan struct{})\n\tvalues := func(name string)"},
+}
+
+// TestContainerdGuestThatDoesntObey: its pod can be deleted, and the figures of others are told meanwhile. The twin is the other pod, whose
+// agent obeys; it goes on.
+func TestContainerdGuestThatDoesntObey(t *testing.T) {
+	n, r := criNode(t)
+	n.stop(t)
+	n.buildWith(t, disobedient)
+	b, err := os.ReadFile(n.file("config.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.write(t, "config.toml", string(b)+fmt.Sprintf(`
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.hostile]
+runtime_type = 'io.containerd.msb.v1'
+runtime_path = '%s'
+sandboxer = 'podsandbox'
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.hostile.options]
+ConfigPath = '%s'
+`, n.file("bin/containerd-shim-msb-v1"), n.file("shim.toml")))
+	n.start(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	own := &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER}
+	pods, containers := map[string]string{}, map[string]string{}
+	for _, handler := range []string{"hostile", "msb"} {
+		pod := &cri.PodSandboxConfig{
+			Metadata: &cri.PodSandboxMetadata{Name: handler, Namespace: "shop", Uid: handler}, Hostname: "web", LogDirectory: n.file("logs-" + handler),
+			Linux: &cri.LinuxPodSandboxConfig{SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: own}},
+		}
+		sb, err := r.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: pod, RuntimeHandler: handler})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pods[handler] = sb.PodSandboxId
+		c, err := r.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: sb.PodSandboxId, SandboxConfig: pod, Config: &cri.ContainerConfig{
+			Metadata: &cri.ContainerMetadata{Name: "c"}, Image: &cri.ImageSpec{Image: testImage}, LogPath: "c.log", Command: []string{"/bin/sleep", "100000"},
+			Linux: &cri.LinuxContainerConfig{SecurityContext: &cri.LinuxContainerSecurityContext{NamespaceOptions: own}},
+		}})
+		if err == nil {
+			_, err = r.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: c.ContainerId})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		containers[handler] = c.ContainerId
+	}
+	for range 3 {
+		began := time.Now()
+		stats, err := r.ListContainerStats(ctx, &cri.ListContainerStatsRequest{})
+		took := time.Since(began)
+		if took > 20*time.Second || err != nil {
+			t.Errorf("the node's figures took %s: %v", took, err)
+		}
+		told := false
+		for _, s := range stats.GetStats() {
+			told = told || s.Attributes.Id == containers["msb"] && s.Memory.GetUsageBytes().GetValue() > 0
+		}
+		if !told {
+			t.Errorf("another pod's figures are missing: %v", stats)
+		}
+	}
+	began := time.Now()
+	_, err = r.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: pods["hostile"]})
+	t.Logf("the pod was stopped after %s: %v", time.Since(began).Round(time.Second), err)
+	if err != nil {
+		t.Error(err)
+	}
+	if s, err := r.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: containers["msb"]}); err != nil || s.Status.State != cri.ContainerState_CONTAINER_RUNNING {
+		t.Errorf("the other pod: %v, %v", s, err)
+	}
+	if _, err := r.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: pods["msb"]}); err != nil {
+		t.Error(err)
+	}
+	for _, id := range pods {
+		if _, err := r.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
+			t.Error(err)
+		}
+	}
+	n.isClean(t)
+}

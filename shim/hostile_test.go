@@ -38,11 +38,14 @@ func hostilePod(t *testing.T, obey time.Duration) (*lab, *fakeContainer) {
 	return l, c
 }
 
-// ends waits for the end of the machine, no longer than a second where it is not to come.
+// obedience is how long an obedient guest has.
+const obedience = 3 * time.Second
+
+// ends waits for the end of the machine, and little longer than obedience where it is not to come.
 func (l *lab) ends(wanted bool) bool {
 	wait := patience
 	if !wanted {
-		wait = time.Second
+		wait = obedience + time.Second/2
 	}
 	select {
 	case <-l.m.over:
@@ -60,7 +63,7 @@ func TestI11_GuestsThatKeepAContainerLoseTheirMachine(t *testing.T) {
 		deaf bool
 		obey time.Duration
 		over bool
-	}{"deaf": {true, 10 * time.Millisecond, true}, "in time": {true, time.Hour, false}, "obedient": {false, 10 * time.Millisecond, false}} {
+	}{"deaf": {true, 10 * time.Millisecond, true}, "in time": {true, time.Hour, false}, "obedient": {false, obedience, false}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l, c := hostilePod(t, x.obey)
