@@ -3,7 +3,9 @@ package shim
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/pkg/protobuf"
 	ptypes "github.com/containerd/containerd/v2/pkg/protobuf/types"
+	containerdshim "github.com/containerd/containerd/v2/pkg/shim"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/typeurl/v2"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -261,13 +264,21 @@ func (s *service) Connect(context.Context, *taskapi.ConnectRequest) (*taskapi.Co
 	return &taskapi.ConnectResponse{ShimPid: uint32(os.Getpid()), TaskPid: pid()}, nil
 }
 
-// Shutdown ends the shim once the pod has no container.
+// Shutdown ends the shim once the pod has no container. The socket goes first: by the answer containerd may remove the bundle, in which
+// RunShim would read where it is.
 func (s *service) Shutdown(context.Context, *taskapi.ShutdownRequest) (*ptypes.Empty, error) {
 	s.mu.Lock()
 	empty := len(s.tasks) == 0
 	s.mu.Unlock()
-	if empty {
-		s.stop.Shutdown()
+	if !empty {
+		return done(nil)
 	}
-	return done(nil)
+	var err error
+	if s.address != "" {
+		if err = containerdshim.RemoveSocket(s.address); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	s.stop.Shutdown()
+	return done(err)
 }

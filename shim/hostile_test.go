@@ -432,3 +432,36 @@ func TestI11_HungMountsOfOthersStallNoPod(t *testing.T) {
 		t.Error("the twin doesn't wait")
 	}
 }
+
+// TestI13_SocketsGoBeforeTheBundle: containerd removes the bundle, which names the socket, when the shim has answered, and waits no longer
+// than 3 seconds for its end. A pod that has a container keeps it.
+func TestI13_SocketsGoBeforeTheBundle(t *testing.T) {
+	t.Parallel()
+	l, _ := hostilePod(t, time.Hour)
+	socket := filepath.Join(t.TempDir(), "s")
+	if err := os.WriteFile(socket, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.s.address = "unix://" + socket
+	for _, id := range []string{"one", "pod"} {
+		if _, err := l.s.Shutdown(t.Context(), &taskapi.ShutdownRequest{}); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Lstat(socket); err != nil {
+			t.Errorf("with %s: %v", id, err)
+		}
+		if err := l.kill(id, "", uint32(agentclient.SIGKILL)); err != nil {
+			t.Fatal(err)
+		}
+		l.wait(id, "")
+		if err := l.remove(id, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := l.s.Shutdown(t.Context(), &taskapi.ShutdownRequest{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("afterwards: %v", err)
+	}
+}

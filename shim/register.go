@@ -23,7 +23,9 @@ func Register() {
 			if err != nil {
 				return nil, err
 			}
-			return newService(ic.Context, publisher.(containerdshim.Publisher), stop.(shutdown.Service), boot), nil
+			s := newService(ic.Context, publisher.(containerdshim.Publisher), stop.(shutdown.Service), boot)
+			s.address, _ = containerdshim.ReadAddress(addressFile) // without it, whoever cleans up finds the socket
+			return s, nil
 		},
 	})
 }

@@ -38,6 +38,7 @@ type service struct {
 	boot      bootFunc
 	events    chan any
 	obeyWait  time.Duration
+	address   string // of the shim's socket; "" for none
 
 	watching sync.WaitGroup // processes that run
 	creating sync.Mutex     // one container is made at a time: the first one's makes the pod
