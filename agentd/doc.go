@@ -9,6 +9,9 @@
 // no more rights than any other process of its user. Connect opens TCP
 // connections to the guest's own addresses.
 //
+// A machine may be saved in the middle of its session. The host with which it goes
+// on begins another one, in which the processes of the one before are nobody's.
+//
 // Containers are process trees with a root, namespaces and a control group of
 // their own: their processes are the agent's own program first, which makes or
 // enters the namespaces and gives up its rights.

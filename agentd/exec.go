@@ -34,6 +34,8 @@ type execution struct {
 	proc   *workload.Process
 	tty    bool
 	stdin  *stdinQueue
+	// session is the one in which the host started it.
+	session *portSession
 
 	sendMu sync.Mutex // gRPC allows one Send at a time
 
@@ -59,6 +61,7 @@ func (s *server) exec(stream agentpb.Agent_ExecServer) (*agentpb.Exit, error) {
 		return nil, status.Errorf(codes.ResourceExhausted, "%d processes run for the host already; wait for one to end", s.maxExecs)
 	}
 	defer s.execs.Add(-1)
+	session := s.session.Load()
 	first, err := stream.Recv()
 	if err != nil {
 		return nil, err
@@ -68,7 +71,7 @@ func (s *server) exec(stream agentpb.Agent_ExecServer) (*agentpb.Exit, error) {
 		return nil, status.Error(codes.InvalidArgument, "the first message of an exec must be start")
 	}
 	if start.GetContainer() != nil {
-		return s.execInContainer(stream, start)
+		return s.execInContainer(stream, start, session)
 	}
 	group := s.ops.Cgroup()
 	if group != nil {
@@ -82,12 +85,12 @@ func (s *server) exec(stream agentpb.Agent_ExecServer) (*agentpb.Exit, error) {
 	if err != nil {
 		return startFailed(err)
 	}
-	e := &execution{stream: stream, proc: proc, tty: start.GetTty(), stdin: newStdinQueue(), fed: make(chan struct{})}
+	e := &execution{stream: stream, proc: proc, tty: start.GetTty(), stdin: newStdinQueue(), session: session, fed: make(chan struct{})}
 	return s.run(e, time.Duration(start.GetTimeoutNs()), group)
 }
 
 // execInContainer is exec for a process of a container.
-func (s *server) execInContainer(stream agentpb.Agent_ExecServer, start *agentpb.ExecStart) (*agentpb.Exit, error) {
+func (s *server) execInContainer(stream agentpb.Agent_ExecServer, start *agentpb.ExecStart, session *portSession) (*agentpb.Exit, error) {
 	if s.containers == nil {
 		return nil, status.Error(codes.FailedPrecondition, "this agent has no containers")
 	}
@@ -99,7 +102,7 @@ func (s *server) execInContainer(stream agentpb.Agent_ExecServer, start *agentpb
 		return startFailed(err)
 	}
 	defer done()
-	e := &execution{stream: stream, proc: proc, tty: proc.Stderr == nil, stdin: newStdinQueue(), fed: make(chan struct{})}
+	e := &execution{stream: stream, proc: proc, tty: proc.Stderr == nil, stdin: newStdinQueue(), session: session, fed: make(chan struct{})}
 	if !start.GetStdin() {
 		e.stdin.end()
 	}
@@ -108,7 +111,7 @@ func (s *server) execInContainer(stream agentpb.Agent_ExecServer, start *agentpb
 
 func (s *server) command(start *agentpb.ExecStart, group *workload.Cgroup) (workload.Command, error) {
 	c := workload.Command{
-		Argv: start.GetArgv(), Env: workload.MergeEnv(s.env, start.GetEnv()), Dir: start.GetCwd(), MakeDir: start.GetMakeCwd(),
+		Argv: start.GetArgv(), Env: workload.MergeEnv(s.environment(), start.GetEnv()), Dir: start.GetCwd(), MakeDir: start.GetMakeCwd(),
 		User: start.GetUser(), TTY: start.GetTty(), Size: windowSize(start.GetSize()),
 		Stdin: start.GetStdin(), Cgroup: group,
 	}
@@ -129,6 +132,14 @@ func (s *server) command(start *agentpb.ExecStart, group *workload.Cgroup) (work
 		return c, status.Error(codes.ResourceExhausted, err.Error())
 	}
 	return c, nil
+}
+
+// environment are the defaults of the last handshake.
+func (s *server) environment() []string {
+	if env := s.env.Load(); env != nil {
+		return *env
+	}
+	return nil
 }
 
 func windowSize(w *agentpb.WindowSize) workload.Size {
@@ -158,7 +169,7 @@ func (s *server) run(e *execution, timeout time.Duration, group *workload.Cgroup
 	ctx := e.stream.Context()
 	defer e.closeStreams()
 	started := &agentpb.Started{Pid: uint32(e.proc.PID), StdinWindow: agentpb.StdinWindowBytes}
-	if err := e.send(&agentpb.ExecResponse{Response: &agentpb.ExecResponse_Started{Started: started}}); err != nil {
+	if err := e.send(&agentpb.ExecResponse{Response: &agentpb.ExecResponse_Started{Started: started}}); err != nil && !e.outlives() {
 		kill(e.proc, group)
 		return nil, err
 	}
@@ -201,7 +212,9 @@ func (s *server) supervise(ctx context.Context, e *execution, timeout time.Durat
 			return
 		case <-cancelled:
 			cancelled = nil
-			kill(e.proc, group)
+			if !e.outlives() {
+				kill(e.proc, group)
+			}
 		case <-expired:
 			if e.timedOut {
 				expired = nil
@@ -234,6 +247,10 @@ func exitMessage(ws syscall.WaitStatus) *agentpb.Exit {
 	}
 	return &agentpb.Exit{Code: int32(ws.ExitStatus())}
 }
+
+// outlives tells whether the session has ended because the machine was saved and goes on: the process goes on too, without
+// a client. Its input ends, its output is thrown away.
+func (e *execution) outlives() bool { return e.session.resumed.Load() }
 
 func (e *execution) send(resp *agentpb.ExecResponse) error {
 	e.sendMu.Lock()

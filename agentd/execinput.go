@@ -60,7 +60,7 @@ func (e *execution) feedStdin() {
 		_, _ = e.proc.Stdin.Write(chunk)
 		e.stdin.written(len(chunk)) // before the host may use the credit
 		ack := &agentpb.ExecResponse_StdinAck{StdinAck: uint32(len(chunk))}
-		if e.send(&agentpb.ExecResponse{Response: ack}) != nil {
+		if e.send(&agentpb.ExecResponse{Response: ack}) != nil && !e.outlives() {
 			return
 		}
 	}

@@ -43,7 +43,7 @@ func (p *outputPumps) start(e *execution, f *os.File, wrap func([]byte) *agentpb
 		buf := make([]byte, agentpb.ChunkBytes)
 		for {
 			n, err := f.Read(buf)
-			if n > 0 && e.send(wrap(buf[:n])) != nil {
+			if n > 0 && e.send(wrap(buf[:n])) != nil && !e.outlives() {
 				return
 			}
 			if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -77,7 +77,7 @@ func (p *outputPumps) flush(e *execution, f *os.File, buf []byte, wrap func([]by
 		if errors.Is(err, unix.EAGAIN) {
 			return true
 		}
-		if readErr != nil || err != nil || n == 0 || e.send(wrap(buf[:n])) != nil {
+		if readErr != nil || err != nil || n == 0 || e.send(wrap(buf[:n])) != nil && !e.outlives() {
 			return false
 		}
 		left -= n

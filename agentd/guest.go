@@ -25,6 +25,9 @@ type guest struct {
 	thread  *workload.Thread
 	cgroups *workload.Cgroups // nil where the kernel has none
 	log     *slog.Logger
+
+	// Of the handshake that configured the machine, for one that goes on.
+	hostname, bundle string
 }
 
 var _ machineOps = (*guest)(nil)
@@ -43,6 +46,9 @@ func (g *guest) Configure(ctx context.Context, req *agentpb.HandshakeRequest) (e
 	}
 	seeded := system.Seed(req.GetEntropy())
 	warn(seeded)
+	if req.GetResumed() {
+		return g.goOn(req, seeded)
+	}
 	if req.GetRestored() {
 		if err := renew(req, seeded); err != nil {
 			return nil, nil, fmt.Errorf("this machine is a copy of a saved one: %w", err)
@@ -78,17 +84,12 @@ func (g *guest) Configure(ctx context.Context, req *agentpb.HandshakeRequest) (e
 			return nil, nil, err
 		}
 	}
-	env = req.GetEnv()
 	if g.thread.Do(func() { err = forgetOthers(req) }); err != nil {
 		return nil, nil, err
 	}
 	g.thread.Do(func() {
 		warn(names.Write("/etc"))
-		var bundle string
-		bundle, err = truststore.Install("/", req.GetTrust().GetCaPem())
-		if req.GetTrust().GetSetEnv() {
-			env = workload.MergeEnv(truststore.Env(bundle), env)
-		}
+		g.bundle, err = truststore.Install("/", req.GetTrust().GetCaPem())
 	})
 	warn(err)
 	if req.GetRoot() != nil {
@@ -96,14 +97,38 @@ func (g *guest) Configure(ctx context.Context, req *agentpb.HandshakeRequest) (e
 			return nil, nil, err
 		}
 	}
-	if names.Hostname != "" {
-		env = workload.MergeEnv([]string{"HOSTNAME=" + names.Hostname}, env)
-	}
+	g.hostname = names.Hostname
 	for _, w := range warnings {
 		g.log.Warn(w)
 	}
-	return env, warnings, nil
+	return g.environment(req), warnings, nil
 }
+
+// environment are the defaults of every process.
+func (g *guest) environment(req *agentpb.HandshakeRequest) []string {
+	env := req.GetEnv()
+	if req.GetTrust().GetSetEnv() {
+		env = workload.MergeEnv(truststore.Env(g.bundle), env)
+	}
+	if g.hostname != "" {
+		env = workload.MergeEnv([]string{"HOSTNAME=" + g.hostname}, env)
+	}
+	return env
+}
+
+// goOn is Configure for a machine that was saved after it was configured. What its kernel draws from here on must not be
+// what the machine drew that went on when it was saved.
+func (g *guest) goOn(req *agentpb.HandshakeRequest, seeded error) (env, warnings []string, err error) {
+	if seeded == nil && len(req.GetEntropy()) == 0 {
+		seeded = errNoEntropy
+	}
+	if seeded != nil {
+		return nil, nil, fmt.Errorf("this machine was saved: %w", seeded)
+	}
+	return g.environment(req), nil, nil
+}
+
+var errNoEntropy = errors.New("it got no randomness of its own")
 
 // attachCaches mounts caches in the home of that user. The calling thread has entered the root. A sandbox is of use
 // without them: what can't be done is a warning.
@@ -123,7 +148,7 @@ func attachCaches(caches *system.Caches, user string, warn func(error)) {
 // renew makes a copy of a saved machine one of its own.
 func renew(req *agentpb.HandshakeRequest, seeded error) error {
 	if seeded == nil && len(req.GetEntropy()) == 0 {
-		seeded = errors.New("it got no randomness of its own")
+		seeded = errNoEntropy
 	}
 	if seeded != nil {
 		return seeded

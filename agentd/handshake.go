@@ -25,14 +25,21 @@ func (s *server) Handshake(ctx context.Context, req *agentpb.HandshakeRequest) (
 			return nil, status.Errorf(codes.InvalidArgument, "environment entry %d is not KEY=value without NUL", i+1)
 		}
 	}
+	if n := len(req.GetResumeKey()); n != 0 && n != agentpb.ResumeKeyBytes {
+		return nil, status.Errorf(codes.InvalidArgument, "a resume key of %d bytes", n)
+	}
 	if s.shaking.Swap(true) {
 		return nil, status.Error(codes.FailedPrecondition, "the handshake was done already")
+	}
+	if req.GetResumed() != (s.env.Load() != nil) {
+		return nil, status.Error(codes.FailedPrecondition, "a machine is configured once; the next session only goes on")
 	}
 	env, warnings, err := s.ops.Configure(ctx, req)
 	if err != nil {
 		return nil, status.Error(codes.Aborted, err.Error())
 	}
-	s.env = env
+	s.env.Store(&env)
+	s.port.setKey(req.GetResumeKey())
 	if s.containers != nil {
 		s.containers.trust = req.GetTrust()
 	}

@@ -80,8 +80,10 @@ type server struct {
 	carries  atomic.Bool // directories of the host
 	carrier  *carrier    // of their messages; nil where there is no port for them
 	maxExecs int32
-	env      []string // written before ready
+	env      atomic.Pointer[[]string]
 	left     leftBehind
+	port     *sessionPort
+	session  atomic.Pointer[portSession]
 	children childSocket // openChildSocket; tests change it
 
 	// Waits that tests shorten.
@@ -91,17 +93,38 @@ type server struct {
 var _ agentpb.AgentServer = (*server)(nil)
 
 func newServer(ops machineOps, spawner *workload.Spawner) *server {
-	return &server{
+	s := &server{
 		ops: ops, spawner: spawner, files: newFileServer(spawner.Root()), shutdown: make(chan struct{}),
 		maxExecs: maxExecs, killGrace: killGrace, drainGrace: drainGrace, maxFreeze: maxFreeze, left: leftBehind{max: maxLeftBehind}, children: openChildSocket,
 	}
+	s.session.Store(new(portSession)) // until there is one
+	return s
 }
 
 // serve answers the host on rwc until the stream ends or the host asks for the
-// shutdown, which gives nil. Every exec has ended or is killed by then.
+// shutdown, which gives nil. Every exec has ended or is killed by then. Where the
+// machine was saved and goes on, the host begins another session.
 func (s *server) serve(rwc io.ReadWriteCloser) error {
 	defer s.left.close()
-	conn := newHostConn(rwc)
+	s.port = &sessionPort{rwc: rwc}
+	for {
+		session := &portSession{port: s.port}
+		s.session.Store(session)
+		err := s.serveSession(session)
+		if !errors.Is(err, errResumed) {
+			return err
+		}
+		s.ready.Store(false)
+		s.shaking.Store(false)
+		if err := s.port.answerResume(); err != nil {
+			return fmt.Errorf("%w: %w", errHostGone, err)
+		}
+	}
+}
+
+// serveSession answers the host until the session ends.
+func (s *server) serveSession(session *portSession) error {
+	conn := newHostConn(session)
 	srv := grpc.NewServer(
 		grpc.UnaryInterceptor(s.gateUnary), grpc.StreamInterceptor(s.gateStream),
 		grpc.MaxRecvMsgSize(agentpb.MaxMessageBytes), grpc.MaxSendMsgSize(agentpb.MaxMessageBytes),
@@ -130,6 +153,10 @@ func (s *server) serve(rwc io.ReadWriteCloser) error {
 	case <-conn.closed:
 	case <-s.shutdown:
 		s.finish(srv)
+	}
+	if session.resumed.Load() {
+		go srv.Stop() // its execs go on
+		return errResumed
 	}
 	stopServer(srv)
 	<-served //nolint:errcheck // the connection's end tells more

@@ -5,6 +5,8 @@
 //	VMM's stream ─► Dial (handshake) ─► Client ─► Exec, Connect, SetClock, Stats, Shutdown
 //	                                       └────► Serve ─► unix socket ─► Attach
 //
+// The guest of a machine that was saved is asked to leave its old session first (Rejoin).
+//
 // The guest is hostile. A frame that is huge, cut, unknown or out of order ends
 // the session with a named error (ErrProtocol, errTooLarge, ErrAgentDead), and
 // what is held in memory for the guest is bounded by the limits of agentpb

@@ -53,6 +53,8 @@ func (o Options) request() *agentpb.HandshakeRequest {
 		Env:         o.Env,
 		Restored:    o.Restored,
 		NewIdentity: o.NewIdentity,
+		ResumeKey:   o.ResumeKey,
+		Resumed:     o.Resumed,
 		Trust:       &agentpb.Trust{CaPem: o.CAPEM, SetEnv: o.TrustEnv, ForgetPem: o.ForgetPEM},
 	}
 	if o.Network != nil {

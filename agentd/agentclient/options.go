@@ -41,6 +41,14 @@ type Options struct {
 
 	// Env holds defaults for the environment of every process: KEY=value.
 	Env []string
+
+	// ResumeKey, of agentpb.ResumeKeyBytes random bytes, is for Rejoin, if the machine is saved during the session. Nil for
+	// a machine that is not.
+	ResumeKey []byte
+
+	// Resumed is for a stream of Rejoin. Of the other options Env, TrustEnv, Network and ResumeKey count then. Without new
+	// randomness the handshake fails.
+	Resumed bool
 }
 
 // Network is the guest's side of its one link.

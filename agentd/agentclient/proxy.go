@@ -47,6 +47,8 @@ type Services struct {
 	// SSH serves the SSH client behind conn, until it or the sandbox ends. Closing conn ends a Read and a Write that wait.
 	// notice gets what the client's user is to know.
 	SSH func(conn io.ReadWriteCloser, notice func(string)) error
+	// Save is nil where no machine can be saved.
+	Save SaveMemory
 	// Tell gets the events of the processes that clients run, except jobs. It must return at once.
 	Tell func(ExecEvent)
 	// Use is called for each call, except those that only ask for figures, and returns a function that is called at its
@@ -87,7 +89,7 @@ func Serve(ctx context.Context, lis net.Listener, c *Client, also Services) erro
 		agentpb.RegisterPortsServer(srv, &portsAdapter{ports: also.Ports})
 	}
 	if also.Supervisor != nil {
-		agentpb.RegisterSupervisorServer(srv, &supervisorAdapter{server: also.Supervisor, ssh: also.SSH})
+		agentpb.RegisterSupervisorServer(srv, &supervisorAdapter{server: also.Supervisor, ssh: also.SSH, save: also.Save})
 	}
 	stop := context.AfterFunc(ctx, srv.Stop)
 	defer stop()

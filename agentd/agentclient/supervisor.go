@@ -68,6 +68,7 @@ type supervisorAdapter struct {
 	agentpb.UnimplementedSupervisorServer
 	server SupervisorServer
 	ssh    func(conn io.ReadWriteCloser, notice func(string)) error
+	save   SaveMemory
 }
 
 var _ agentpb.SupervisorServer = (*supervisorAdapter)(nil)

@@ -102,7 +102,15 @@ type HandshakeRequest struct {
 	Restored bool `protobuf:"varint,10,opt,name=restored,proto3" json:"restored,omitempty"`
 	// The disk is a copy of another sandbox's, which has not been started yet:
 	// what tells machines apart is made new on it.
-	NewIdentity   bool `protobuf:"varint,11,opt,name=new_identity,json=newIdentity,proto3" json:"new_identity,omitempty"`
+	NewIdentity bool `protobuf:"varint,11,opt,name=new_identity,json=newIdentity,proto3" json:"new_identity,omitempty"`
+	// Absent, or 32 random bytes: the machine may be saved while this session lasts, and
+	// go on later. The host that it has then knows nothing of the session: it writes these
+	// bytes to the port, alone. The guest writes them back, which is the end of what it sent
+	// in the session, and a new one begins, with a handshake of its own.
+	ResumeKey []byte `protobuf:"bytes,12,opt,name=resume_key,json=resumeKey,proto3" json:"resume_key,omitempty"`
+	// This is the handshake of such a new session: clock, randomness, environment and
+	// resume_key alone count. Without new randomness it fails.
+	Resumed       bool `protobuf:"varint,13,opt,name=resumed,proto3" json:"resumed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -210,6 +218,20 @@ func (x *HandshakeRequest) GetRestored() bool {
 func (x *HandshakeRequest) GetNewIdentity() bool {
 	if x != nil {
 		return x.NewIdentity
+	}
+	return false
+}
+
+func (x *HandshakeRequest) GetResumeKey() []byte {
+	if x != nil {
+		return x.ResumeKey
+	}
+	return nil
+}
+
+func (x *HandshakeRequest) GetResumed() bool {
+	if x != nil {
+		return x.Resumed
 	}
 	return false
 }
@@ -1985,7 +2007,7 @@ var File_agent_proto protoreflect.FileDescriptor
 
 const file_agent_proto_rawDesc = "" +
 	"\n" +
-	"\vagent.proto\x12\fmsb.agent.v1\x1a\x10containers.proto\"\x83\x03\n" +
+	"\vagent.proto\x12\fmsb.agent.v1\x1a\x10containers.proto\"\xbc\x03\n" +
 	"\x10HandshakeRequest\x12\x1f\n" +
 	"\vmin_version\x18\x01 \x01(\rR\n" +
 	"minVersion\x12\x1f\n" +
@@ -2000,7 +2022,10 @@ const file_agent_proto_rawDesc = "" +
 	"\x03env\x18\t \x03(\tR\x03env\x12\x1a\n" +
 	"\brestored\x18\n" +
 	" \x01(\bR\brestored\x12!\n" +
-	"\fnew_identity\x18\v \x01(\bR\vnewIdentity\"\x86\x01\n" +
+	"\fnew_identity\x18\v \x01(\bR\vnewIdentity\x12\x1d\n" +
+	"\n" +
+	"resume_key\x18\f \x01(\fR\tresumeKey\x12\x18\n" +
+	"\aresumed\x18\r \x01(\bR\aresumed\"\x86\x01\n" +
 	"\x11HandshakeResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12#\n" +
 	"\ragent_version\x18\x02 \x01(\tR\fagentVersion\x12\x16\n" +

@@ -8,6 +8,9 @@ const (
 	MaxVersion uint32 = 1
 )
 
+// ResumeKeyBytes is the length of a handshake's resume_key.
+const ResumeKeyBytes = 32
+
 // PortName is the name of the virtio-console port that carries the protocol;
 // the guest finds it under /sys/class/virtio-ports.
 const PortName = "msb.agent"

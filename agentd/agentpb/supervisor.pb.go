@@ -149,6 +149,113 @@ func (x *UpdateResponse) GetError() string {
 	return ""
 }
 
+type SaveRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The directory in which the snapshot is made, by its name.
+	Work          string `protobuf:"bytes,1,opt,name=work,proto3" json:"work,omitempty"`
+	LimitNs       int64  `protobuf:"varint,2,opt,name=limit_ns,json=limitNs,proto3" json:"limit_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveRequest) Reset() {
+	*x = SaveRequest{}
+	mi := &file_supervisor_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveRequest) ProtoMessage() {}
+
+func (x *SaveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveRequest.ProtoReflect.Descriptor instead.
+func (*SaveRequest) Descriptor() ([]byte, []int) {
+	return file_supervisor_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *SaveRequest) GetWork() string {
+	if x != nil {
+		return x.Work
+	}
+	return ""
+}
+
+func (x *SaveRequest) GetLimitNs() int64 {
+	if x != nil {
+		return x.LimitNs
+	}
+	return 0
+}
+
+type SaveResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A sentence on error.
+	Error string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	// The sandbox is one whose memory can't be saved.
+	Refused       bool `protobuf:"varint,2,opt,name=refused,proto3" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveResponse) Reset() {
+	*x = SaveResponse{}
+	mi := &file_supervisor_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveResponse) ProtoMessage() {}
+
+func (x *SaveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveResponse.ProtoReflect.Descriptor instead.
+func (*SaveResponse) Descriptor() ([]byte, []int) {
+	return file_supervisor_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SaveResponse) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *SaveResponse) GetRefused() bool {
+	if x != nil {
+		return x.Refused
+	}
+	return false
+}
+
 type UsageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A JSON object of at most 64 KiB.
@@ -159,7 +266,7 @@ type UsageResponse struct {
 
 func (x *UsageResponse) Reset() {
 	*x = UsageResponse{}
-	mi := &file_supervisor_proto_msgTypes[3]
+	mi := &file_supervisor_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -171,7 +278,7 @@ func (x *UsageResponse) String() string {
 func (*UsageResponse) ProtoMessage() {}
 
 func (x *UsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_proto_msgTypes[3]
+	mi := &file_supervisor_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -184,7 +291,7 @@ func (x *UsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageResponse.ProtoReflect.Descriptor instead.
 func (*UsageResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_proto_rawDescGZIP(), []int{3}
+	return file_supervisor_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *UsageResponse) GetUsage() []byte {
@@ -203,7 +310,7 @@ type SSHRequest struct {
 
 func (x *SSHRequest) Reset() {
 	*x = SSHRequest{}
-	mi := &file_supervisor_proto_msgTypes[4]
+	mi := &file_supervisor_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -215,7 +322,7 @@ func (x *SSHRequest) String() string {
 func (*SSHRequest) ProtoMessage() {}
 
 func (x *SSHRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_proto_msgTypes[4]
+	mi := &file_supervisor_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -228,7 +335,7 @@ func (x *SSHRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SSHRequest.ProtoReflect.Descriptor instead.
 func (*SSHRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_proto_rawDescGZIP(), []int{4}
+	return file_supervisor_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SSHRequest) GetData() []byte {
@@ -252,7 +359,7 @@ type SSHResponse struct {
 
 func (x *SSHResponse) Reset() {
 	*x = SSHResponse{}
-	mi := &file_supervisor_proto_msgTypes[5]
+	mi := &file_supervisor_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -264,7 +371,7 @@ func (x *SSHResponse) String() string {
 func (*SSHResponse) ProtoMessage() {}
 
 func (x *SSHResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_proto_msgTypes[5]
+	mi := &file_supervisor_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -277,7 +384,7 @@ func (x *SSHResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SSHResponse.ProtoReflect.Descriptor instead.
 func (*SSHResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_proto_rawDescGZIP(), []int{5}
+	return file_supervisor_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SSHResponse) GetResponse() isSSHResponse_Response {
@@ -347,7 +454,13 @@ const file_supervisor_proto_rawDesc = "" +
 	"\rUpdateRequest\x12\x18\n" +
 	"\achanges\x18\x01 \x01(\fR\achanges\"&\n" +
 	"\x0eUpdateResponse\x12\x14\n" +
-	"\x05error\x18\x01 \x01(\tR\x05error\"%\n" +
+	"\x05error\x18\x01 \x01(\tR\x05error\"<\n" +
+	"\vSaveRequest\x12\x12\n" +
+	"\x04work\x18\x01 \x01(\tR\x04work\x12\x19\n" +
+	"\blimit_ns\x18\x02 \x01(\x03R\alimitNs\">\n" +
+	"\fSaveResponse\x12\x14\n" +
+	"\x05error\x18\x01 \x01(\tR\x05error\x12\x18\n" +
+	"\arefused\x18\x02 \x01(\bR\arefused\"%\n" +
 	"\rUsageResponse\x12\x14\n" +
 	"\x05usage\x18\x01 \x01(\fR\x05usage\" \n" +
 	"\n" +
@@ -358,11 +471,12 @@ const file_supervisor_proto_rawDesc = "" +
 	"\x06notice\x18\x02 \x01(\tH\x00R\x06notice\x12\x16\n" +
 	"\x05error\x18\x03 \x01(\tH\x00R\x05errorB\n" +
 	"\n" +
-	"\bresponse2\xd3\x01\n" +
+	"\bresponse2\x96\x02\n" +
 	"\n" +
 	"Supervisor\x12@\n" +
 	"\x05Usage\x12\x1a.msb.agent.v1.UsageRequest\x1a\x1b.msb.agent.v1.UsageResponse\x12C\n" +
-	"\x06Update\x12\x1b.msb.agent.v1.UpdateRequest\x1a\x1c.msb.agent.v1.UpdateResponse\x12>\n" +
+	"\x06Update\x12\x1b.msb.agent.v1.UpdateRequest\x1a\x1c.msb.agent.v1.UpdateResponse\x12A\n" +
+	"\x04Save\x12\x19.msb.agent.v1.SaveRequest\x1a\x1a.msb.agent.v1.SaveResponse(\x010\x01\x12>\n" +
 	"\x03SSH\x12\x18.msb.agent.v1.SSHRequest\x1a\x19.msb.agent.v1.SSHResponse(\x010\x01B+Z)github.com/msb-project/msb/agentd/agentpbb\x06proto3"
 
 var (
@@ -377,24 +491,28 @@ func file_supervisor_proto_rawDescGZIP() []byte {
 	return file_supervisor_proto_rawDescData
 }
 
-var file_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_supervisor_proto_goTypes = []any{
 	(*UsageRequest)(nil),   // 0: msb.agent.v1.UsageRequest
 	(*UpdateRequest)(nil),  // 1: msb.agent.v1.UpdateRequest
 	(*UpdateResponse)(nil), // 2: msb.agent.v1.UpdateResponse
-	(*UsageResponse)(nil),  // 3: msb.agent.v1.UsageResponse
-	(*SSHRequest)(nil),     // 4: msb.agent.v1.SSHRequest
-	(*SSHResponse)(nil),    // 5: msb.agent.v1.SSHResponse
+	(*SaveRequest)(nil),    // 3: msb.agent.v1.SaveRequest
+	(*SaveResponse)(nil),   // 4: msb.agent.v1.SaveResponse
+	(*UsageResponse)(nil),  // 5: msb.agent.v1.UsageResponse
+	(*SSHRequest)(nil),     // 6: msb.agent.v1.SSHRequest
+	(*SSHResponse)(nil),    // 7: msb.agent.v1.SSHResponse
 }
 var file_supervisor_proto_depIdxs = []int32{
 	0, // 0: msb.agent.v1.Supervisor.Usage:input_type -> msb.agent.v1.UsageRequest
 	1, // 1: msb.agent.v1.Supervisor.Update:input_type -> msb.agent.v1.UpdateRequest
-	4, // 2: msb.agent.v1.Supervisor.SSH:input_type -> msb.agent.v1.SSHRequest
-	3, // 3: msb.agent.v1.Supervisor.Usage:output_type -> msb.agent.v1.UsageResponse
-	2, // 4: msb.agent.v1.Supervisor.Update:output_type -> msb.agent.v1.UpdateResponse
-	5, // 5: msb.agent.v1.Supervisor.SSH:output_type -> msb.agent.v1.SSHResponse
-	3, // [3:6] is the sub-list for method output_type
-	0, // [0:3] is the sub-list for method input_type
+	3, // 2: msb.agent.v1.Supervisor.Save:input_type -> msb.agent.v1.SaveRequest
+	6, // 3: msb.agent.v1.Supervisor.SSH:input_type -> msb.agent.v1.SSHRequest
+	5, // 4: msb.agent.v1.Supervisor.Usage:output_type -> msb.agent.v1.UsageResponse
+	2, // 5: msb.agent.v1.Supervisor.Update:output_type -> msb.agent.v1.UpdateResponse
+	4, // 6: msb.agent.v1.Supervisor.Save:output_type -> msb.agent.v1.SaveResponse
+	7, // 7: msb.agent.v1.Supervisor.SSH:output_type -> msb.agent.v1.SSHResponse
+	4, // [4:8] is the sub-list for method output_type
+	0, // [0:4] is the sub-list for method input_type
 	0, // [0:0] is the sub-list for extension type_name
 	0, // [0:0] is the sub-list for extension extendee
 	0, // [0:0] is the sub-list for field type_name
@@ -405,7 +523,7 @@ func file_supervisor_proto_init() {
 	if File_supervisor_proto != nil {
 		return
 	}
-	file_supervisor_proto_msgTypes[5].OneofWrappers = []any{
+	file_supervisor_proto_msgTypes[7].OneofWrappers = []any{
 		(*SSHResponse_Data)(nil),
 		(*SSHResponse_Notice)(nil),
 		(*SSHResponse_Error)(nil),
@@ -416,7 +534,7 @@ func file_supervisor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_supervisor_proto_rawDesc), len(file_supervisor_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

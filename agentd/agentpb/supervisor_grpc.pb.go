@@ -23,6 +23,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Supervisor_Usage_FullMethodName  = "/msb.agent.v1.Supervisor/Usage"
 	Supervisor_Update_FullMethodName = "/msb.agent.v1.Supervisor/Update"
+	Supervisor_Save_FullMethodName   = "/msb.agent.v1.Supervisor/Save"
 	Supervisor_SSH_FullMethodName    = "/msb.agent.v1.Supervisor/SSH"
 )
 
@@ -34,6 +35,11 @@ type SupervisorClient interface {
 	Usage(ctx context.Context, in *UsageRequest, opts ...grpc.CallOption) (*UsageResponse, error)
 	// Update changes what can change while the sandbox runs, and writes it down.
 	Update(ctx context.Context, in *UpdateRequest, opts ...grpc.CallOption) (*UpdateResponse, error)
+	// Save holds the guest, and writes its memory and state into a snapshot that is
+	// being made. The first response says that it is written; the guest stands
+	// still until the end of the requests, at most for limit_ns. The last response
+	// says whether it stood still until then.
+	Save(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SaveRequest, SaveResponse], error)
 	// SSH carries a connection of an SSH client to the sandbox's server. The end
 	// of the requests is that of the client's bytes; the call ends with the
 	// connection.
@@ -68,9 +74,22 @@ func (c *supervisorClient) Update(ctx context.Context, in *UpdateRequest, opts .
 	return out, nil
 }
 
+func (c *supervisorClient) Save(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SaveRequest, SaveResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Supervisor_ServiceDesc.Streams[0], Supervisor_Save_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SaveRequest, SaveResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Supervisor_SaveClient = grpc.BidiStreamingClient[SaveRequest, SaveResponse]
+
 func (c *supervisorClient) SSH(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SSHRequest, SSHResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Supervisor_ServiceDesc.Streams[0], Supervisor_SSH_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Supervisor_ServiceDesc.Streams[1], Supervisor_SSH_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -89,6 +108,11 @@ type SupervisorServer interface {
 	Usage(context.Context, *UsageRequest) (*UsageResponse, error)
 	// Update changes what can change while the sandbox runs, and writes it down.
 	Update(context.Context, *UpdateRequest) (*UpdateResponse, error)
+	// Save holds the guest, and writes its memory and state into a snapshot that is
+	// being made. The first response says that it is written; the guest stands
+	// still until the end of the requests, at most for limit_ns. The last response
+	// says whether it stood still until then.
+	Save(grpc.BidiStreamingServer[SaveRequest, SaveResponse]) error
 	// SSH carries a connection of an SSH client to the sandbox's server. The end
 	// of the requests is that of the client's bytes; the call ends with the
 	// connection.
@@ -108,6 +132,9 @@ func (UnimplementedSupervisorServer) Usage(context.Context, *UsageRequest) (*Usa
 }
 func (UnimplementedSupervisorServer) Update(context.Context, *UpdateRequest) (*UpdateResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Update not implemented")
+}
+func (UnimplementedSupervisorServer) Save(grpc.BidiStreamingServer[SaveRequest, SaveResponse]) error {
+	return status.Error(codes.Unimplemented, "method Save not implemented")
 }
 func (UnimplementedSupervisorServer) SSH(grpc.BidiStreamingServer[SSHRequest, SSHResponse]) error {
 	return status.Error(codes.Unimplemented, "method SSH not implemented")
@@ -169,6 +196,13 @@ func _Supervisor_Update_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Supervisor_Save_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(SupervisorServer).Save(&grpc.GenericServerStream[SaveRequest, SaveResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Supervisor_SaveServer = grpc.BidiStreamingServer[SaveRequest, SaveResponse]
+
 func _Supervisor_SSH_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(SupervisorServer).SSH(&grpc.GenericServerStream[SSHRequest, SSHResponse]{ServerStream: stream})
 }
@@ -193,6 +227,12 @@ var Supervisor_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Save",
+			Handler:       _Supervisor_Save_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
 		{
 			StreamName:    "SSH",
 			Handler:       _Supervisor_SSH_Handler,
