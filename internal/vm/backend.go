@@ -40,6 +40,11 @@ type Spec struct {
 	// CallersGroup keeps the VMM in its caller's control group, whose limits and accounts are to hold for it. Otherwise it gets
 	// one of its own where that can be, with limits, which may be outside of the caller's.
 	CallersGroup bool
+	// Saves has the backend keep what it takes to save the machine while it runs, if it can: see Saver.
+	Saves bool
+	// Resume is what a Saver wrote, to go on from instead of a boot. The other fields are the same then as those of the
+	// machine that was saved. A backend that can't returns ErrNotResumed.
+	Resume *Resume
 	// Held are files that the VMM only keeps open until it ends, such as locks. Start takes them over.
 	Held []*os.File
 	// ConsoleLog is the path of the file that receives the guest's console. It

@@ -23,6 +23,9 @@ var (
 	ErrLibkrunfwMissing = errors.New("libkrunfw, which holds the guest kernel, was not found")
 	// ErrQEMUMissing: qemu-system-x86_64 was found nowhere.
 	ErrQEMUMissing = errors.New("qemu-system-x86_64 was not found")
+	// ErrNotResumed: a saved machine can't go on, because it needs another host,
+	// or because what is kept of it can't be loaded.
+	ErrNotResumed = errors.New("the saved machine can't go on here")
 	// ErrSpec: the Spec itself is wrong.
 	ErrSpec = errors.New("machine specification is wrong")
 )

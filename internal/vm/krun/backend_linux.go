@@ -40,6 +40,9 @@ func (b *Backend) prepare(spec *vm.Spec) (*runner.Launch, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
+	if spec.Resume != nil {
+		return nil, fmt.Errorf("%w: libkrun has no saved state", vm.ErrNotResumed)
+	}
 	// Without a usable KVM libkrun panics, or runs a guest that dies in
 	// seconds: say so before.
 	if err := b.config.probeKVM(); err != nil {

@@ -10,7 +10,8 @@ import (
 )
 
 // fds are the descriptors that QEMU inherits; 0 is one that there is not. The
-// last three are of machines that are saved or restored.
+// last three are of machines that are saved or restored; memory is only of those
+// that many copies are made of.
 type fds struct{ agent, console, dirs, net, memory, monitor, state int }
 
 // args builds QEMU's command line. The Spec was validated: no value in it can
@@ -34,25 +35,26 @@ func args(binary, kernel, cmdline string, spec *vm.Spec, accel accel, fd fds) []
 		"-chardev", fmt.Sprintf("socket,id=agent,fd=%d", fd.agent), "-device", "virtserialport,chardev=agent,name="+vm.AgentPort,
 		"-chardev", fmt.Sprintf("socket,id=dirs,fd=%d", fd.dirs), "-device", "virtserialport,chardev=dirs,name="+vm.DirectoryPort,
 	)
-	if fd.state == 0 { // a copy's kernel is in its memory
+	if fd.state == 0 { // the kernel of a saved machine is in its memory
 		argv = append(argv, "-kernel", kernel, "-append", cmdline)
 	}
 	argv = append(argv, disks(spec.Disks)...)
 	return append(argv, network(spec.Net, fd.net)...)
 }
 
-// memoryBackend makes the machine take its memory from the object of savingOptions.
+// memoryBackend makes the machine take its memory from the object of savingOptions:
+// a saved state has the object's name in it.
 func memoryBackend(fd fds) string {
-	if fd.memory == 0 {
+	if fd.monitor == 0 {
 		return ""
 	}
 	return ",memory-backend=ram"
 }
 
-// savingOptions are those of a machine whose memory is a file of ours. Without a
-// state to load it is going to be saved, and writes to that file.
+// savingOptions are those of a machine that can be saved, or that is loaded. Its
+// memory may be a file of ours: without a state to load it writes to that.
 func savingOptions(spec *vm.Spec, fd fds) []string {
-	if fd.memory == 0 {
+	if fd.monitor == 0 {
 		return nil
 	}
 	share := "on"
@@ -60,9 +62,12 @@ func savingOptions(spec *vm.Spec, fd fds) []string {
 	if fd.state != 0 {
 		share, incoming = "off", []string{"-incoming", "defer"}
 	}
+	memory := fmt.Sprintf("memory-backend-ram,id=ram,size=%dM", spec.MemoryMiB)
+	if fd.memory != 0 {
+		memory = fmt.Sprintf("memory-backend-file,id=ram,size=%dM,share=%s,mem-path=%s/%d", spec.MemoryMiB, share, runner.Descriptors, fd.memory)
+	}
 	return slices.Concat(incoming, []string{
-		"-object", fmt.Sprintf("memory-backend-file,id=ram,size=%dM,share=%s,mem-path=%s/%d",
-			spec.MemoryMiB, share, runner.Descriptors, fd.memory),
+		"-object", memory,
 		"-chardev", fmt.Sprintf("socket,id=monitor,fd=%d", fd.monitor), "-mon", "chardev=monitor,mode=control",
 	})
 }

@@ -14,12 +14,22 @@ import (
 
 // Start implements vm.Backend.
 func (b *Backend) Start(ctx context.Context, spec vm.Spec) (vm.Machine, error) {
+	if spec.Resume != nil {
+		return b.resume(ctx, &spec)
+	}
 	if spec.Warm && b.accel() == emulated && spec.Validate() == nil {
 		if m := b.startWarm(ctx, &spec); m != nil {
 			return m, nil
 		}
 	}
-	return b.start(ctx, &spec, saving{})
+	if !spec.Saves {
+		return b.start(ctx, &spec, saving{})
+	}
+	mon, m, err := b.startMonitored(ctx, &spec, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return b.saver(ctx, m, &spec, mon, false)
 }
 
 // saving are this process's ends of what a machine that is saved or restored

@@ -3,7 +3,8 @@
 //
 //	vm.Spec ─ args ─► argv ─ vm/runner ─► qemu-system-x86_64 -M microvm
 //
-// There is no PCI, no ACPI, no firmware setting, no monitor and no display:
+// There is no PCI, no ACPI, no firmware setting and no display, and no monitor
+// but of a machine that is saved, loaded, or may be saved while it runs:
 // virtio-mmio devices for the disks, one virtio-serial with the console and
 // the agent's port, and one network card if the Spec has one. All channels are
 // inherited descriptors; QEMU opens no socket and no file but its kernel, its

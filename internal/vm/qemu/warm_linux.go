@@ -124,7 +124,7 @@ func (b *Backend) save(ctx context.Context, spec *vm.Spec, w io.Writer) (err err
 	if err != nil {
 		return err
 	}
-	defer mon.conn.Close()
+	defer mon.close()
 	defer func() { err = errors.Join(err, m.Kill()) }()
 	t := &template{TSC: b.tsc.frequency()}
 	if t.Greeting, err = greeting(ctx, m, func() error { return mon.save(ctx, state) }); err != nil {
@@ -160,29 +160,31 @@ func greeting(ctx context.Context, m vm.Machine, save func() error) ([]byte, err
 }
 
 // startMonitored starts a machine that is going to be saved, or, with a state,
-// to be restored.
+// to be restored. Both files may be nil.
 func (b *Backend) startMonitored(ctx context.Context, spec *vm.Spec, memory, state *os.File) (*monitor, vm.Machine, error) {
 	mon, theirs, err := newMonitor()
 	if err != nil {
 		return nil, nil, errors.Join(err, closeNet(spec))
 	}
 	s := saving{monitor: theirs}
-	if s.memory, err = again(memory); err == nil && state != nil {
+	if memory != nil {
+		s.memory, err = again(memory)
+	}
+	if err == nil && state != nil {
 		s.state, err = again(state)
 	}
 	if err != nil {
-		return nil, nil, errors.Join(err, theirs.Close(), mon.conn.Close(), closeNet(spec))
+		if s.memory != nil {
+			err = errors.Join(err, s.memory.Close())
+		}
+		err = errors.Join(err, theirs.Close(), closeNet(spec))
+		mon.close()
+		return nil, nil, err
 	}
 	m, err := b.start(ctx, spec, s)
-	if err == nil {
-		var hello reply // the protocol's greeting
-		err = mon.dec.Decode(&hello)
-		if err != nil {
-			err = errors.Join(fmt.Errorf("QEMU's monitor: %w", err), m.Kill())
-		}
-	}
 	if err != nil {
-		return nil, nil, errors.Join(err, mon.conn.Close())
+		mon.close()
+		return nil, nil, err
 	}
 	return mon, m, nil
 }
@@ -209,15 +211,17 @@ func (b *Backend) restore(ctx context.Context, path string, spec *vm.Spec) (vm.M
 		_, err := state.WriteAt(t.State, 0)
 		filled <- errors.Join(err, t.readMemory(rest, memory, size), rest.Close())
 	}()
+	loading, cancel := context.WithTimeout(ctx, monitorWait)
+	defer cancel()
 	mon, m, err := b.startCopy(ctx, spec, memory, state)
 	if err = errors.Join(err, <-filled); err == nil {
 		err = errors.Join(seal(memory), seal(state))
 	}
 	if err == nil {
-		err = mon.load(ctx, numbers(spec, saving{memory, memory, state}).state)
+		err = mon.load(loading, numbers(spec, saving{memory, memory, state}).state)
 	}
-	if mon != nil {
-		err = errors.Join(err, mon.conn.Close())
+	if mon != nil && (err != nil || !spec.Saves) {
+		mon.close()
 	}
 	if err != nil {
 		if m != nil {
@@ -225,7 +229,11 @@ func (b *Backend) restore(ctx context.Context, path string, spec *vm.Spec) (vm.M
 		}
 		return nil, err
 	}
-	return &restored{m, &greeted{Conn: m.Agent(), said: t.Greeting}}, nil
+	copied := &restored{m, &greeted{Conn: m.Agent(), said: t.Greeting}}
+	if spec.Saves {
+		return b.saver(ctx, copied, spec, mon, true)
+	}
+	return copied, nil
 }
 
 // startCopy starts QEMU for a copy. The Spec's descriptor stays open, for an

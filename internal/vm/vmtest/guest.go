@@ -82,6 +82,19 @@ type Guest struct {
 // with the test.
 func Boot(t testing.TB, b vm.Backend, spec vm.Spec) *Guest {
 	t.Helper()
+	g := GoOn(t, b, spec)
+	m := g.Machine
+	if got, err := g.read(); err != nil || got != "ready" {
+		_ = m.Kill()
+		t.Fatalf("guest said %q (%v), want ready; it ended with: %v; console:\n%s",
+			got, err, m.Wait(t.Context()), m.ConsoleTail(4096))
+	}
+	return g
+}
+
+// GoOn is Boot for a machine that was saved, whose first process is ready.
+func GoOn(t testing.TB, b vm.Backend, spec vm.Spec) *Guest {
+	t.Helper()
 	m, err := b.Start(t.Context(), spec)
 	if err != nil {
 		t.Fatalf("start: %v", err)
@@ -91,19 +104,16 @@ func Boot(t testing.TB, b vm.Backend, spec vm.Spec) *Guest {
 			t.Errorf("kill: %v", err)
 		}
 	})
-	g := &Guest{Machine: m, lines: bufio.NewReader(m.Agent())}
-	if got, err := g.read(); err != nil || got != "ready" {
-		_ = m.Kill()
-		t.Fatalf("guest said %q (%v), want ready; it ended with: %v; console:\n%s",
-			got, err, m.Wait(t.Context()), m.ConsoleTail(4096))
-	}
-	return g
+	return &Guest{Machine: m, lines: bufio.NewReader(m.Agent())}
 }
 
 func (g *Guest) read() (string, error) {
 	line, err := g.lines.ReadString('\n')
 	return strings.TrimSuffix(line, "\n"), err
 }
+
+// Read reads the guest's next answer.
+func (g *Guest) Read() (string, error) { return g.read() }
 
 // Ask sends one command to the guest's first process and returns its answer.
 func (g *Guest) Ask(t testing.TB, format string, args ...any) string {
