@@ -7,11 +7,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -111,7 +112,7 @@ func (fakeBackend) Start(_ context.Context, spec vm.Spec) (vm.Machine, error) {
 		<-ended
 		return nil, fmt.Errorf("the fake VMM says %q", word[:n])
 	}
-	m := &fakeMachine{cmd: cmd, life: life, done: make(chan struct{}), disk: disk, readOnly: readOnly}
+	m := &fakeMachine{boot: rand.Text(), memory: spec.MemoryMiB, cmd: cmd, life: life, done: make(chan struct{}), disk: disk, readOnly: readOnly}
 	for _, d := range spec.Disks {
 		m.greeted.Disks = append(m.greeted.Disks, fmt.Sprintf("%s %t", d.Path, d.ReadOnly))
 	}
@@ -124,8 +125,22 @@ func (fakeBackend) Start(_ context.Context, spec vm.Spec) (vm.Machine, error) {
 	agentpb.RegisterFilesServer(srv, fakeFiles{machine: m})
 	agentpb.RegisterSearchServer(srv, fakeSearch{})
 	agentpb.RegisterFreezerServer(srv, fakeFreezer{machine: m})
-	go func() { _ = srv.Serve(handoff.Of(m.far)) }()
+	if spec.Resume != nil {
+		if err := m.goOn(spec.Resume); err != nil {
+			_ = m.cmd.Process.Kill()
+			<-ended
+			return nil, err
+		}
+	}
+	go func() {
+		if spec.Resume == nil || m.rejoin() == nil {
+			_ = srv.Serve(handoff.Of(m.far))
+		}
+	}()
 	go func() { <-ended; m.gone() }()
+	if spec.Saves {
+		return fakeSaver{m}, nil
+	}
 	return m, nil
 }
 
@@ -141,7 +156,7 @@ func fakeVMM(name string) int {
 	}
 	fmt.Print("ok")
 	if n, _ := os.Stdin.Read(make([]byte, 1)); n == 0 {
-		time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
+		time.Sleep(time.Duration(mathrand.IntN(200)) * time.Millisecond)
 	}
 	return 0
 }
@@ -156,6 +171,8 @@ type fakeMachine struct {
 	over      sync.Once
 	disk      *os.File
 	readOnly  bool
+	boot      string // differs from boot to boot
+	memory    int    // MiB
 
 	mu      sync.Mutex
 	tokens  []string
@@ -166,6 +183,7 @@ type fakeMachine struct {
 // greeted is what a machine was given, as its guest tells.
 type greeted struct {
 	Network, NewIdentity bool
+	Resumed              bool
 	Forget               string
 	Volumes, Caches      []string
 	CacheDisk            bool
@@ -224,6 +242,7 @@ func (m *fakeMachine) Handshake(_ context.Context, r *agentpb.HandshakeRequest) 
 	m.env = r.GetEnv()
 	g := &m.greeted
 	g.Network, g.NewIdentity, g.Forget = r.GetNetwork() != nil, r.GetNewIdentity(), string(r.GetTrust().GetForgetPem())
+	g.Resumed = r.GetResumed()
 	g.CacheDisk, g.CacheUser = r.GetRoot().GetCacheDisk() != nil, r.GetRoot().GetCacheUser()
 	for _, v := range r.GetRoot().GetVolumes() {
 		g.Volumes = append(g.Volumes, fmt.Sprintf("%s %t", v.GetPath(), v.GetReadOnly()))
@@ -274,7 +293,7 @@ func (f fakeFreezer) Freeze(s grpc.BidiStreamingServer[agentpb.FreezeRequest, ag
 	return s.Send(&agentpb.FreezeResponse{})
 }
 
-// Exec knows: echo, append TOKEN, sync, list, env, greeted, exit CODE, and wait for a signal.
+// Exec knows: boot, echo, append TOKEN, sync, list, env, greeted, exit CODE, and wait for a signal.
 func (m *fakeMachine) Exec(s agentpb.Agent_ExecServer) error {
 	first, err := s.Recv()
 	if err != nil {
@@ -315,6 +334,8 @@ func (m *fakeMachine) Exec(s agentpb.Agent_ExecServer) error {
 		out = "4\tpip\n8\tgo-build\n16\tgo-mod\n"
 	case "greeted":
 		out = m.greeted.text()
+	case "boot":
+		out = m.boot
 	case "echo":
 		out = strings.Join(argv[1:], " ") + "\n"
 	case "list":

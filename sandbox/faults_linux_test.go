@@ -161,6 +161,9 @@ func faultVerbs() map[string]*faultVerb {
 		return err == nil && s.Lifetime == time.Hour
 	}
 	shot := operation{Verb: "snapshot", Name: "a", To: "s"}
+	shotMemory := operation{Verb: "snapshotmemory", Name: "a", To: "s"}
+	savedMemory := []operation{{Verb: "start", Name: "a"}, shotMemory, {Verb: "stop", Name: "a"}}
+	restoreMemory := operation{Verb: "restore", Name: "a", To: "s"}
 	ask := operation{Verb: "ask", Name: "a", Key: "api.example.com"}
 	load := operation{Verb: "load", Key: archiveName}
 	return map[string]*faultVerb{
@@ -208,10 +211,15 @@ func faultVerbs() map[string]*faultVerb {
 		"shotrun":    {op: shot, runs: true, holds: hasSnapshot(true), again: []error{ErrSnapshotExists}},
 		"restore":    {op: operation{Verb: "restore", Name: "a", To: "s"}, before: []operation{{Verb: "snapshot", Name: "a", To: "s"}}, holds: hasSnapshot(true)},
 		"rmsnapshot": {op: operation{Verb: "rmsnapshot", Name: "a", To: "s"}, before: []operation{{Verb: "snapshot", Name: "a", To: "s"}}, holds: hasSnapshot(false), again: []error{ErrNoSnapshot}},
-		"mkvolume":   {op: operation{Verb: "mkvolume", To: "s"}, holds: hasVolume(true), again: []error{ErrExists}},
-		"rmvolume":   {op: operation{Verb: "rmvolume", To: "s"}, before: []operation{{Verb: "mkvolume", To: "s"}}, holds: hasVolume(false), again: []error{ErrNoVolume}},
-		"volumecp":   {op: operation{Verb: "volumecp", To: "s"}, before: []operation{{Verb: "mkvolume", To: "s"}}, holds: hasVolume(true)},
-		"prune":      {op: operation{Verb: "prune", Key: "stopped"}, holds: is("a", false)},
+		// A disk of another instant than the memory is an error of the machines.
+		"shotmemory":    {op: shotMemory, runs: true, holds: hasSnapshot(true), again: []error{ErrSnapshotExists}},
+		"restorememory": {op: restoreMemory, before: savedMemory, holds: hasSnapshot(true)},
+		"resumememory":  {op: operation{Verb: "start", Name: "a"}, before: append(savedMemory, restoreMemory), holds: running(true), again: []error{ErrRunning}},
+
+		"mkvolume": {op: operation{Verb: "mkvolume", To: "s"}, holds: hasVolume(true), again: []error{ErrExists}},
+		"rmvolume": {op: operation{Verb: "rmvolume", To: "s"}, before: []operation{{Verb: "mkvolume", To: "s"}}, holds: hasVolume(false), again: []error{ErrNoVolume}},
+		"volumecp": {op: operation{Verb: "volumecp", To: "s"}, before: []operation{{Verb: "mkvolume", To: "s"}}, holds: hasVolume(true)},
+		"prune":    {op: operation{Verb: "prune", Key: "stopped"}, holds: is("a", false)},
 	}
 }
 

@@ -55,6 +55,9 @@ func (h *Home) Reset(ctx context.Context, name string) error {
 		if err := os.Rename(fresh, filepath.Join(run.dir, state.UpperDisk)); err != nil {
 			return err
 		}
+		if err := dropMemories(run.dir); err != nil {
+			return err
+		}
 		for _, d := range st.Directories { // what was shown of it has no changes above it any more
 			if err := state.UnlessGone(os.Remove(state.BaseFile(run.dir, d.Guest))); err != nil {
 				return err

@@ -16,7 +16,7 @@ import (
 )
 
 // Snapshot is the disk of a sandbox with a name as it was at some time, and the settings that the sandbox had. It holds
-// no secret and no key.
+// no secret and no key. One with the memory has what the guest's processes had there.
 type Snapshot struct {
 	Name string `json:"name"`
 	// Sandbox is the name that the sandbox had.
@@ -36,6 +36,8 @@ type Snapshot struct {
 	// Disk is the size of the disk, Data the size of its non-zero chunks. Snapshots share equal chunks.
 	Disk int64 `json:"disk_bytes"`
 	Data int64 `json:"data_bytes"`
+	// Memory is the size of the file with the guest's memory; 0 for a snapshot of the disk alone.
+	Memory int64 `json:"memory_bytes"`
 	// Problem says why the snapshot can't be read; the other fields are empty then.
 	Problem string `json:"problem,omitempty"`
 }
@@ -46,6 +48,10 @@ type SnapshotOptions struct {
 	Name string
 	// Labels are the user's.
 	Labels map[string]string
+	// Memory takes the memory of a running sandbox with the disk, of the same instant: all of its processes. The guest stands
+	// still meanwhile, for at most MaxHold. ErrNotSaved if its memory can't be saved: on libkrun, or with directories of
+	// this machine, volumes or caches.
+	Memory bool
 }
 
 // Snapshots are the snapshots of a state directory.
@@ -83,6 +89,11 @@ func (ss Snapshots) create(ctx context.Context, name string, o SnapshotOptions) 
 }
 
 func takeSnapshot(ctx context.Context, h *Home, store *diskstore.Store, work *diskstore.Work, name string, o SnapshotOptions) (*Snapshot, error) {
+	if o.Memory {
+		if err := checkMemoryRoom(h, name); err != nil {
+			return nil, err
+		}
+	}
 	meta := &diskstore.Meta{Created: time.Now().UTC().Round(0), Labels: o.Labels}
 	var list *diskstore.List
 	err := withStill(ctx, h, name, func(src *source) (err error) {
@@ -90,7 +101,16 @@ func takeSnapshot(ctx context.Context, h *Home, store *diskstore.Store, work *di
 		if meta.Parent, err = readOrigin(src.dir); err != nil {
 			return err
 		}
-		list, err = src.chunks(ctx, work)
+		if o.Memory && !src.running() {
+			return fmt.Errorf("%w: %s doesn't run; start it, or take a snapshot of its disk alone", ErrNotSaved, name)
+		}
+		if o.Memory {
+			list, err = src.chunks(ctx, work, func(ctx context.Context, do func(context.Context) error) error {
+				return src.held(ctx, work.Name(), do)
+			})
+			return err
+		}
+		list, err = src.chunks(ctx, work, src.frozen)
 		return err
 	})
 	if err != nil {
@@ -215,7 +235,7 @@ func (ss Snapshots) Diff(a, b string) ([]DiskRange, error) {
 func snapshotOf(name string, m *diskstore.Meta, list *diskstore.List) *Snapshot {
 	s := &Snapshot{
 		Name: name, Sandbox: m.Config.Name, Created: m.Created, Labels: m.Labels, Digest: m.Disk, Running: m.Running, Imported: m.Imported,
-		Image: m.Config.Image, ImageDigest: m.Config.ImageDigest, Disk: list.Size, Data: list.Bytes(),
+		Image: m.Config.Image, ImageDigest: m.Config.ImageDigest, Disk: list.Size, Data: list.Bytes(), Memory: m.Memory,
 	}
 	if m.Parent != nil {
 		s.Parent = m.Parent.Name

@@ -13,13 +13,18 @@ import (
 
 // Restore replaces the disk of a stopped sandbox by that of a snapshot that was taken of it. name is the sandbox's current
 // name; "" is its name at the time of the snapshot. The sandbox keeps its current policy, variables, ports, placeholders
-// and authority; its jobs are removed. ErrSnapshotOf for any other sandbox. A kill at any time leaves the old disk or the
-// new one.
+// and authority; its jobs are removed. Of a snapshot with the memory, the next start goes on from that, once. ErrSnapshotOf
+// for any other sandbox. A kill at any time leaves the old disk, with the memory that it had, or the new one with its own.
 func (ss Snapshots) Restore(ctx context.Context, snapshot, name string) error {
-	return Fail(ss.restore(ctx, snapshot, name))
+	return Fail(ss.restore(ctx, snapshot, name, true))
 }
 
-func (ss Snapshots) restore(ctx context.Context, snapshot, name string) error {
+// RestoreDisk is Restore without the memory: the next start boots, and finds the disk as after a loss of power.
+func (ss Snapshots) RestoreDisk(ctx context.Context, snapshot, name string) error {
+	return Fail(ss.restore(ctx, snapshot, name, false))
+}
+
+func (ss Snapshots) restore(ctx context.Context, snapshot, name string, memory bool) error {
 	store, err := ss.store()
 	if err != nil {
 		return err
@@ -58,22 +63,50 @@ func (ss Snapshots) restore(ctx context.Context, snapshot, name string) error {
 		if err := state.UnlessGone(os.Remove(fresh)); err != nil { // from a restore that was killed
 			return err
 		}
+		if err := dropMemories(run.dir); err != nil {
+			return err
+		}
 		meta, err := store.WriteDisk(ctx, snapshot, fresh)
 		if err != nil {
 			return err
 		}
-		err = syncFile(fresh) // the disk before it is gone then
+		beside := ""
+		if memory && meta.Memory > 0 && !meta.Config.NewIdentity {
+			beside, err = placeMemory(ctx, store, snapshot, fresh)
+		}
+		if err == nil {
+			err = syncFile(fresh) // the disk before it is gone then
+		}
 		if err == nil {
 			err = takeBack(run, st, meta)
 		}
+		if err == nil {
+			err = os.Rename(fresh, filepath.Join(run.dir, state.UpperDisk))
+		}
 		if err != nil {
-			return errors.Join(err, os.Remove(fresh))
+			return errors.Join(err, state.UnlessGone(os.Remove(fresh)), dropMemories(run.dir))
 		}
-		if err := os.Rename(fresh, filepath.Join(run.dir, state.UpperDisk)); err != nil {
-			return err
-		}
-		return errors.Join(writeOrigin(run.dir, snapshot, meta), state.RemoveJobs(filepath.Join(run.dir, state.JobsDir)))
+		return errors.Join(state.RemoveMemories(run.dir, beside), writeOrigin(run.dir, snapshot, meta), state.RemoveJobs(filepath.Join(run.dir, state.JobsDir)))
 	})
+}
+
+// placeMemory puts a snapshot's memory beside the disk that is about to take its place, and returns its name. It is no
+// memory of the disk before, and is none at all without the new one.
+func placeMemory(ctx context.Context, store *diskstore.Store, snapshot, disk string) (string, error) {
+	name, err := state.PairWithMemory(disk)
+	if err == nil {
+		err = store.PlaceMemory(ctx, snapshot, filepath.Join(filepath.Dir(disk), name))
+	}
+	return name, err
+}
+
+// dropMemories removes memories that are not of the disk that is there.
+func dropMemories(dir string) error {
+	path, err := state.FindMemory(dir)
+	if err != nil {
+		return err
+	}
+	return state.RemoveMemories(dir, filepath.Base(path))
 }
 
 func syncFile(path string) error {

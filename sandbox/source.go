@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/msb-project/msb/sandbox/internal/diskstore"
@@ -14,6 +15,9 @@ import (
 // MaxFreeze bounds how long the disk of a running sandbox is frozen for a snapshot or a clone. Its processes wait when they
 // write meanwhile. If it would take longer, the snapshot fails, and the sandbox has to be stopped for it.
 const MaxFreeze = 20 * time.Second
+
+// MaxHold bounds how long a sandbox stands still for a snapshot of its memory.
+const MaxHold = state.MaxHold
 
 // source is a sandbox whose disk is copied.
 type source struct {
@@ -59,9 +63,9 @@ func (s *source) certificates() string { return s.stored.ForgetCA + s.ca }
 
 func (s *source) disk() string { return filepath.Join(s.dir, state.UpperDisk) }
 
-// chunks stores the disk's chunks. If files can share blocks, a disk in use is frozen only for a moment. Otherwise it is
-// read once before the freeze, so that during the freeze most chunks only have to be compared.
-func (s *source) chunks(ctx context.Context, work *diskstore.Work) (list *diskstore.List, err error) {
+// chunks stores the disk's chunks, while still has nothing written to a disk in use. If files can share blocks, that is for
+// a moment. Otherwise the disk is read once before, so that most chunks only have to be compared then.
+func (s *source) chunks(ctx context.Context, work *diskstore.Work, still func(context.Context, func(context.Context) error) error) (list *diskstore.List, err error) {
 	if s.live == nil {
 		return work.Add(ctx, s.disk())
 	}
@@ -73,7 +77,7 @@ func (s *source) chunks(ctx context.Context, work *diskstore.Work) (list *diskst
 		}
 	}
 	staged := ""
-	err = s.frozen(ctx, func(ctx context.Context) (err error) {
+	err = still(ctx, func(ctx context.Context) (err error) {
 		if staged, err = work.Stage(s.disk()); err == nil && staged == "" {
 			list, err = work.Add(ctx, s.disk())
 		}
@@ -83,6 +87,30 @@ func (s *source) chunks(ctx context.Context, work *diskstore.Work) (list *diskst
 		list, err = work.Add(ctx, staged)
 	}
 	return list, err
+}
+
+// held calls do while the guest stands still, once its memory is saved in the snapshot that is made in work.
+func (s *source) held(ctx context.Context, work string, do func(context.Context) error) error {
+	began := time.Now()
+	err := s.live.client.Save(ctx, work, MaxHold, do)
+	if err != nil && ctx.Err() == nil && time.Since(began) >= MaxHold {
+		err = fmt.Errorf("%w; a sandbox may stand still for %s: give it less memory, or take a snapshot of its disk alone", err, MaxHold)
+	}
+	return err
+}
+
+// checkMemoryRoom refuses to save a memory that could leave too little room.
+func checkMemoryRoom(h *Home, name string) error {
+	s, err := h.Inspect(name)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(h.dir, state.SnapshotsDir)
+	free, err := state.Free(dir)
+	if err == nil && free < s.Memory+state.MinFree {
+		err = fmt.Errorf("%s has %d MiB free, and the memory of %s may take %d, beside %d that stay free: %w", dir, free>>20, name, s.Memory>>20, state.MinFree>>20, syscall.ENOSPC)
+	}
+	return err
 }
 
 // copy copies the disk to a path that must not exist.

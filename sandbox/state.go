@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/sandbox/internal/jobkeeper"
 	"github.com/msb-project/msb/sandbox/internal/journal"
 	"github.com/msb-project/msb/sandbox/internal/state"
@@ -109,7 +110,10 @@ var (
 	ErrSnapshotExists  = state.ErrSnapshotExists
 	ErrSnapshotDamaged = state.ErrSnapshotDamaged
 	ErrSnapshotArchive = state.ErrSnapshotArchive
-	ErrSnapshotOf      = state.ErrSnapshotOf    // the snapshot is of another sandbox
+	ErrSnapshotOf      = state.ErrSnapshotOf     // the snapshot is of another sandbox
+	ErrNotSaved        = agentclient.ErrNotSaved // the memory of the sandbox can't be saved as it is
+	ErrNotResumed      = vm.ErrNotResumed        // something that a saved memory needs has changed
+	ErrMemoryDamaged   = state.ErrMemoryDamaged
 	ErrHome            = state.ErrHome          // the state directory isn't the caller's alone
 	ErrSupervisor      = state.ErrSupervisor    // the supervisor process ended without saying why
 	ErrPolicyMissing   = state.ErrPolicyMissing // the policy file could not be read

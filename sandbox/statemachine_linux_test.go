@@ -114,6 +114,9 @@ func (o operation) do(ctx context.Context, h *Home) (string, error) {
 	case "snapshot":
 		_, err := h.Snapshots().Create(ctx, o.Name, SnapshotOptions{Name: o.To})
 		return "", err
+	case "snapshotmemory":
+		_, err := h.Snapshots().Create(ctx, o.Name, SnapshotOptions{Name: o.To, Memory: true})
+		return "", err
 	case "restore":
 		return "", h.Snapshots().Restore(ctx, o.To, o.Name)
 	case "rmsnapshot":
@@ -183,7 +186,7 @@ func (o operation) do(ctx context.Context, h *Home) (string, error) {
 		return "", err
 	case "rmcache":
 		return "", h.Caches().Remove(ctx, nil, StartOptions{})
-	case "append", "sync", "list", "env", "token":
+	case "append", "sync", "list", "env", "token", "boot":
 		return o.exec(ctx, h)
 	case "job":
 		return "", o.startJob(ctx, h)
@@ -286,7 +289,7 @@ func (o operation) exec(ctx context.Context, h *Home) (string, error) {
 	argv := []string{o.Verb, o.Key}
 	if realMachines {
 		script := map[string]string{
-			"append": `echo "$1" >>/root/tokens`, "token": `echo "$1" >/root/tokens && sync`, "sync": "sync", "list": "cat /root/tokens 2>/dev/null; true", "env": "env | grep ^T_; true",
+			"append": `echo "$1" >>/root/tokens`, "token": `echo "$1" >/root/tokens && sync`, "sync": "sync", "list": "cat /root/tokens 2>/dev/null; true", "env": "env | grep ^T_; true", "boot": "cat /proc/sys/kernel/random/boot_id",
 		}[o.Verb]
 		argv = []string{"/bin/sh", "-c", script, "sh", o.Key}
 	}

@@ -19,8 +19,8 @@ func newSnapshotCommand(ui *ui) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "snapshot",
 		Short: "Take, list, compare and restore snapshots of sandboxes' disks",
-		Long: `Keeps disks of sandboxes with a name as they were, in chunks that snapshots share, under
-$MSB_HOME/snapshots; docs/snapshots.md has the details.`,
+		Long: `Keeps disks of sandboxes with a name as they were, in chunks that snapshots share, and with
+--memory their processes too, under $MSB_HOME/snapshots; docs/snapshots.md has the details.`,
 		Example: `  msb snapshot create web                  # web-1
   msb stop web && msb snapshot restore web-1
   msb clone web-1 other`,
@@ -31,17 +31,25 @@ $MSB_HOME/snapshots; docs/snapshots.md has the details.`,
 
 func newSnapshotCreate(ui *ui) *cobra.Command {
 	var labels []string
+	var memory bool
 	c := &cobra.Command{
 		Use:   "create [flags] NAME [SNAPSHOT]",
 		Short: "Take a snapshot of a sandbox's disk, which may be running",
 		Long: `Takes a snapshot of the disk of a sandbox with a name, and of its settings. Without a
 name for the snapshot it gets the sandbox's with a number. The disk of a sandbox that
-runs is held still meanwhile: processes that write to it wait, at most for 20 s.`,
+runs is held still meanwhile: processes that write to it wait, at most for 20 s.
+
+With --memory, the memory of a sandbox that runs is taken with the disk, of the same
+instant: all of its processes, which stand still meanwhile, at most for a minute. msb start
+lets them go on after msb snapshot restore. Only this sandbox can, on this machine, with
+QEMU (--vm qemu): libkrun has no saved state. Directories of this machine, volumes and
+caches are in no snapshot, so there is none of the memory of a sandbox that has them.`,
 		Example: `  msb snapshot create web
+  msb snapshot create --memory web busy
   msb snapshot create --label before=upgrade web clean`,
 		Args: named(cobra.RangeArgs(1, 2), nameRemedy),
 		RunE: func(c *cobra.Command, args []string) error {
-			o := sandbox.SnapshotOptions{}
+			o := sandbox.SnapshotOptions{Memory: memory}
 			if len(args) == 2 {
 				o.Name = args[1]
 			}
@@ -58,6 +66,7 @@ runs is held still meanwhile: processes that write to it wait, at most for 20 s.
 			})
 		},
 	}
+	c.Flags().BoolVar(&memory, "memory", false, "take the memory with the disk: all processes as they are")
 	c.Flags().StringArrayVarP(&labels, "label", "l", nil, "give the snapshot a label `KEY=VALUE` (repeatable)")
 	return c
 }
@@ -88,14 +97,18 @@ func newSnapshotList(ui *ui) *cobra.Command {
 }
 
 func snapshotRows(all []sandbox.Snapshot, now time.Time) [][]string {
-	rows := append(make([][]string, 0, 1+len(all)), []string{"NAME", "SANDBOX", "TAKEN", "PARENT", "DATA", "IMAGE"})
+	rows := append(make([][]string, 0, 1+len(all)), []string{"NAME", "SANDBOX", "TAKEN", "PARENT", "DATA", "MEMORY", "IMAGE"})
 	for i := range all {
 		s := &all[i]
 		if s.Problem != "" {
 			rows = append(rows, []string{s.Name, "damaged", audit.Printable(s.Problem)})
 			continue
 		}
-		rows = append(rows, []string{s.Name, audit.Printable(s.Sandbox), age(now.Sub(s.Created)) + " ago", audit.Printable(cmp.Or(s.Parent, "-")), progressbar.Bytes(s.Data), audit.Printable(s.Image)})
+		memory := "-"
+		if s.Memory > 0 {
+			memory = progressbar.Bytes(s.Memory)
+		}
+		rows = append(rows, []string{s.Name, audit.Printable(s.Sandbox), age(now.Sub(s.Created)) + " ago", audit.Printable(cmp.Or(s.Parent, "-")), progressbar.Bytes(s.Data), memory, audit.Printable(s.Image)})
 	}
 	return rows
 }
@@ -143,29 +156,49 @@ func newSnapshotRemove(ui *ui) *cobra.Command {
 }
 
 func newSnapshotRestore(ui *ui) *cobra.Command {
-	return &cobra.Command{
-		Use:   "restore SNAPSHOT [NAME]",
+	var diskAlone bool
+	c := &cobra.Command{
+		Use:   "restore [flags] SNAPSHOT [NAME]",
 		Short: "Put a snapshot's disk in place of that of the sandbox that it was taken of",
 		Long: `Puts the disk of a snapshot back into the sandbox that it was taken of, which must be
 stopped; name it if it was renamed since. What is on its disk now is lost, and its jobs
 go. Everything else of the sandbox stays as it is now: policy, variables, ports,
-placeholders, certificate authority. msb clone makes another sandbox of a snapshot.`,
-		Example: `  msb stop web && msb snapshot restore web-1 && msb start web`,
-		Args:    named(cobra.RangeArgs(1, 2), snapshotRemedy),
+placeholders, certificate authority. msb clone makes another sandbox of a snapshot.
+
+Of a snapshot with the memory, the next msb start goes on with the processes that the
+snapshot has, once; later ones boot. Their connections are gone, and so is the output of
+commands that ran. With --no-memory, or where something that the memory needs has changed,
+the disk alone is used: as after a loss of power.`,
+		Example: `  msb stop web && msb snapshot restore web-1 && msb start web
+  msb snapshot restore --no-memory busy`,
+		Args: named(cobra.RangeArgs(1, 2), snapshotRemedy),
 		RunE: func(c *cobra.Command, args []string) error {
 			return withHome(c, func(ctx context.Context, home *sandbox.Home) error {
 				name := ""
 				if len(args) == 2 {
 					name = args[1]
 				}
+				s, err := home.Snapshots().Inspect(args[0])
+				if err != nil {
+					return err
+				}
+				if diskAlone || s.Memory == 0 {
+					if err := home.Snapshots().RestoreDisk(ctx, args[0], name); err != nil {
+						return err
+					}
+					ui.note("the disk is as it was in %s", args[0])
+					return nil
+				}
 				if err := home.Snapshots().Restore(ctx, args[0], name); err != nil {
 					return err
 				}
-				ui.note("the disk is as it was in %s", args[0])
+				ui.note("the disk is as it was in %s, and the next start goes on with its memory", args[0])
 				return nil
 			})
 		},
 	}
+	c.Flags().BoolVar(&diskAlone, "no-memory", false, "of a snapshot with the memory, restore the disk alone")
+	return c
 }
 
 func newSnapshotDiff(ui *ui) *cobra.Command {

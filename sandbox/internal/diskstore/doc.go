@@ -3,6 +3,7 @@
 //
 //	names/NAME/snapshot.json   what it was taken of, and the digest of the list
 //	names/NAME/disk.chunks     the disk's size, and place and digest of each chunk that isn't all zeros
+//	names/NAME/memory          the memory of the machine, for a snapshot that has it
 //	chunks/AB/ABCD…            a chunk, by the SHA-256 of its bytes
 //	tmp/ID/                    what a command is about to make or to remove
 //	lock                       shared by those who use chunks, exclusive for who removes those that nobody needs

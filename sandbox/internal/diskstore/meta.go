@@ -13,8 +13,7 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// metaVersion is that of snapshot.json. A snapshot of a machine's memory would be another file beside the list, named
-// here.
+// metaVersion is that of snapshot.json.
 const metaVersion = 1
 
 // Meta is what there is to know of a snapshot beside the disk's chunks.
@@ -33,6 +32,8 @@ type Meta struct {
 	Imported bool `json:"imported,omitempty"`
 	// Config is the sandbox as it was. It holds no secret: a policy names their sources.
 	Config *state.Stored `json:"config"`
+	// Memory is the size of the file with the machine's memory, of the same instant as the disk; 0 for none.
+	Memory int64 `json:"memory,omitempty"`
 	// CA are the certificates, in PEM form, that the disk's trust stores may have of sandboxes.
 	CA string `json:"ca,omitempty"`
 }

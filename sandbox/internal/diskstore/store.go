@@ -26,6 +26,8 @@ const (
 
 	metaFile = "snapshot.json"
 	listFile = "disk.chunks"
+	// memoryFile is in a directory of tmp until the snapshot has its name.
+	memoryFile = "memory"
 
 	newDir     = "new"     // in a directory of tmp: a snapshot before its rename
 	droppedDir = "dropped" // a snapshot that is removed
@@ -34,7 +36,7 @@ const (
 
 var (
 	workName  = nameOf(26, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") // rand.Text
-	workFile  = lazyregexp.New(`^(disk|archive|chunk-[0-9]+)$`)
+	workFile  = lazyregexp.New(`^(disk|archive|memory|chunk-[0-9]+)$`)
 	groupName = nameOf(2, hexDigits)
 	chunkName = nameOf(64, hexDigits)
 )
@@ -71,7 +73,7 @@ func nameOf(n int, alphabet string) func(string) bool {
 	return func(name string) bool { return len(name) == n && strings.Trim(name, alphabet) == "" }
 }
 
-var snapshotForm = owned.Files(func(name string) bool { return name == metaFile || name == listFile })
+var snapshotForm = owned.Files(func(name string) bool { return name == metaFile || name == listFile || name == memoryFile })
 
 func workForm(name string, mode fs.FileMode) (owned.Form, bool) {
 	if name == newDir || name == droppedDir {

@@ -52,22 +52,55 @@ func (w *Work) Abort() error {
 	return errors.Join(err, w.s.Sweep())
 }
 
+// Name is that of the directory in which the snapshot is made.
+func (w *Work) Name() string { return filepath.Base(w.dir) }
+
+// MemoryOfWork is where the memory of a snapshot is written that is being made in a store: work is Work.Name, which may come
+// from another process.
+func MemoryOfWork(store, work string) (string, error) {
+	if !workName(work) {
+		return "", fmt.Errorf("no snapshot is made in %.40q", work)
+	}
+	return filepath.Join(store, tmpDir, work, memoryFile), nil
+}
+
+// Memory is the size of the memory that was written, 0 for none.
+func (w *Work) Memory() (int64, error) {
+	info, err := os.Lstat(filepath.Join(w.dir, memoryFile))
+	if err != nil {
+		return 0, state.UnlessGone(err)
+	}
+	return info.Size(), nil
+}
+
+// moveMemory moves the memory, if there is one.
+func moveMemory(from, to string) error {
+	return state.UnlessGone(os.Rename(filepath.Join(from, memoryFile), filepath.Join(to, memoryFile)))
+}
+
 // Commit gives the snapshot its name; state.ErrSnapshotExists if another has it. Meta.Disk is set.
 func (w *Work) Commit(name string, m *Meta, list *List) error {
 	if err := state.CheckSnapshotName(name); err != nil {
 		return err
 	}
 	fresh := filepath.Join(w.dir, newDir)
-	if err := os.RemoveAll(fresh); err != nil { // of a name that was taken
+	if err := errors.Join(moveMemory(fresh, w.dir), os.RemoveAll(fresh)); err != nil { // of a name that was taken
+		return err
+	}
+	var err error
+	if m.Memory, err = w.Memory(); err != nil {
 		return err
 	}
 	if err := writeTo(fresh, m, list); err != nil {
 		return err
 	}
+	if err := moveMemory(w.dir, fresh); err != nil {
+		return err
+	}
 	if err := w.s.sync(w.s.dir); err != nil {
 		return err
 	}
-	err := os.Rename(fresh, w.s.path(namesDir, name))
+	err = os.Rename(fresh, w.s.path(namesDir, name))
 	if errors.Is(err, fs.ErrExist) { // a directory that holds something is never replaced
 		return fmt.Errorf("%w: %s; `msb snapshot rm %s` removes it", state.ErrSnapshotExists, name, name)
 	}

@@ -53,6 +53,8 @@ type Info struct {
 	Ports []Port `json:"ports,omitempty"`
 	// Restored tells that the guest is a copy of a saved machine, see Config.Cold.
 	Restored bool `json:"restored,omitempty"`
+	// Resumed tells that the guest goes on from a memory that a snapshot saved.
+	Resumed bool `json:"resumed,omitempty"`
 	// Confinement lists what the VMM process is confined by.
 	Confinement []string `json:"confinement"`
 	// Warnings are sentences about what could not be set up in the guest, and about files of secrets that others may

@@ -57,10 +57,10 @@ func (s *supervisor) watchGuest() {
 			s.cancel(fmt.Errorf("%w: %w", agentclient.ErrAgentDead, errHalted))
 			return
 		}
-		if s.pause.on.Load() {
+		if s.pause.on.Load() || s.memory.held.Load() {
 			continue
 		}
-		if (s.pause.resumed.Swap(false) || clock.jumped() || n%livenessAsk == 0) && !s.answers(clock) && !s.pause.on.Load() {
+		if (s.pause.resumed.Swap(false) || clock.jumped() || n%livenessAsk == 0) && !s.answers(clock) && !s.pause.on.Load() && !s.memory.held.Load() {
 			s.cancel(fmt.Errorf("%w: it gave no sign of life for %s", agentclient.ErrAgentDead, livenessWait))
 			return
 		}

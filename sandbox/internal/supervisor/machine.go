@@ -73,7 +73,9 @@ func (s *supervisor) startMachine() error {
 		link = netstack.NewStreamLink(conn)
 		spec.Net = &vm.Net{FD: file, MAC: guestMAC()}
 	}
+	s.memory.prepare(&spec)
 	machine, err := s.backend.Start(s.ctx, spec)
+	err = s.memory.begun(err)
 	if err != nil {
 		if link != nil {
 			err = errors.Join(err, link.Close())
@@ -187,7 +189,11 @@ func (s *supervisor) greetAgent() error {
 	if err := asCopy(s.plan, &opts); err != nil {
 		return err
 	}
-	agent, err := agentclient.Dial(ctx, s.machine.Agent(), opts)
+	conn, err := s.memory.join(ctx, &opts)
+	if err != nil {
+		return fmt.Errorf("the guest did not go on: %w", err)
+	}
+	agent, err := agentclient.Dial(ctx, conn, opts)
 	if err != nil {
 		return fmt.Errorf("the guest did not become ready: %w", err)
 	}

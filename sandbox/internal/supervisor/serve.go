@@ -13,7 +13,7 @@ func (s *supervisor) announce() error {
 	info := &state.Info{
 		ID: s.plan.ID, Backend: s.backend.Name(), CPUs: s.plan.CPUs, Memory: s.plan.Memory,
 		Kernel: s.agent.Info().Kernel, Warnings: s.agent.Info().Warnings,
-		Confinement: s.machine.Confinement(), Restored: s.machine.Restored(),
+		Confinement: s.machine.Confinement(), Restored: s.machine.Restored(), Resumed: s.memory.from != nil,
 	}
 	if s.gateway != nil {
 		info.Placeholders = s.gateway.Placeholders()
@@ -33,7 +33,7 @@ func (s *supervisor) announce() error {
 // serve answers the caller until it goes, the machine ends or the policy ends the sandbox.
 func (s *supervisor) serve() error {
 	s.work.Go(s.watchGuest)
-	also := agentclient.Services{Jobs: s.jobs, Ports: &s.ports, Supervisor: s, SSH: sshGuest{s}.serve, Tell: s.execEvent, Use: s.life.call, Refuse: s.pause.refuse}
+	also := agentclient.Services{Jobs: s.jobs, Ports: &s.ports, Supervisor: s, SSH: sshGuest{s}.serve, Save: s.memory.save, Tell: s.execEvent, Use: s.life.call, Refuse: s.pause.refuse}
 	if s.plan.Containers {
 		also.Containers = agentclient.NewContainerDirectories(func(d agentclient.HostDirectory) (uint32, func(), error) { return offerDirectory(s, d) })
 	}

@@ -64,6 +64,7 @@ type supervisor struct {
 	access   access
 	restart  restart
 	pause    pause
+	memory   memory
 	children children
 
 	now   func() time.Time                  // for lifetimes and idleness
@@ -152,7 +153,7 @@ func newSupervisor(p *state.Plan, out *state.StatusLines, control net.Conn) *sup
 	s.podPorts = newPodPorts(s)
 	s.sshd.Guest, s.sshd.Dir, s.sshd.Name, s.sshd.User = sshGuest{s}, p.Dir, p.Name, p.Image.User
 	s.sshd.Failed = func(err error) { fmt.Fprintln(os.Stderr, err) } // the supervisor's log
-	s.ports.s, s.ssh.s, s.peers.s, s.named.s, s.caller.s, s.access.s, s.restart.s, s.pause.s, s.children.s = s, s, s, s, s, s, s, s, s
+	s.ports.s, s.ssh.s, s.peers.s, s.named.s, s.caller.s, s.access.s, s.restart.s, s.pause.s, s.memory.s, s.children.s = s, s, s, s, s, s, s, s, s, s
 	s.children.wait, s.children.log, s.now, s.looks = childRequestWait, s.emit, time.Now, everyLook
 	return s
 }
@@ -180,7 +181,7 @@ func boundEnd(ctx context.Context, limit time.Duration, exit func()) {
 // run brings the sandbox up, serves it and returns why it ended.
 func (s *supervisor) run(choose, hide func() error) error {
 	s.begun = time.Now()
-	steps := []func() error{s.restart.wait, s.readPolicy, s.clearEnvironment, s.openRecords, func() error { return readPod(s) }, s.named.open, s.peers.open, s.ports.openAll, choose, s.startMachine, hide, s.serveLink}
+	steps := []func() error{s.restart.wait, s.readPolicy, s.clearEnvironment, s.openRecords, func() error { return readPod(s) }, s.named.open, s.memory.open, s.peers.open, s.ports.openAll, choose, s.startMachine, hide, s.serveLink}
 	for _, step := range steps {
 		err := step()
 		if s.ctx.Err() != nil {
@@ -304,10 +305,17 @@ func (s *supervisor) openJobs() error {
 
 func (s *supervisor) chooseBackend() error {
 	all := hypervisors.All(filepath.Join(s.plan.Home, state.KernelDir))
-	backend, why, err := vm.Select(s.ctx, s.plan.Backend, all...)
+	choice := s.plan.Backend
+	if s.memory.from != nil { // which no other can load
+		choice = s.memory.from.Saved.Backend
+	}
+	backend, why, err := vm.Select(s.ctx, choice, all...)
 	if err != nil {
 		return err
 	}
 	s.backend = backend
+	if s.memory.from != nil {
+		why += ", from the memory that a snapshot saved"
+	}
 	return s.out.Write(state.StatusLine{Notice: why})
 }
