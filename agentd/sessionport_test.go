@@ -78,7 +78,7 @@ func TestSavedSessionsKeepTheirProcesses(t *testing.T) {
 	t.Run("its stream ends", func(t *testing.T) { savedSession(t, false) })
 }
 
-func savedSession(t *testing.T, goesOn bool) {
+func savedSession(t *testing.T, resumed bool) {
 	t.Helper()
 	s := newSession(t)
 	port := &cutConn{Conn: s.host}
@@ -111,7 +111,7 @@ func savedSession(t *testing.T, goesOn bool) {
 	<-ended
 	_ = feed.Close()
 	_ = first.Close()
-	if !goesOn {
+	if !resumed {
 		_ = s.host.Close()
 		s.served <- <-s.served
 		size := sizeOf(counted)

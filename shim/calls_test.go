@@ -73,7 +73,7 @@ func TestDeadMachinesContainersAreDeleted(t *testing.T) {
 			t.Errorf("exit status of %v is %d, want 137", p, got)
 		}
 		if err := l.remove(p[0], p[1]); err != nil {
-			t.Errorf("deleting %v: %v", p, err)
+			t.Fatalf("deleting %v: %v", p, err)
 		}
 	}
 	if len(all[0].forgot) > 0 {
@@ -626,14 +626,14 @@ func TestShutdownReportsAllEnds(t *testing.T) {
 // reads them. The twin is another signal, after which they stay open.
 func TestKilledProcessesWaitForNoReader(t *testing.T) {
 	t.Parallel()
-	for _, sig := range []uint32{9, 15} {
+	for _, r := range []*taskapi.KillRequest{{Signal: 9}, {Signal: 9, All: true}, {Signal: 15}} {
 		s := fifos(t)
-		s.stdin = ""
+		s.stdin, r.ID = "", "one"
 		synctest.Test(t, func(t *testing.T) {
 			l := newLab(t)
 			c := l.running("one", baseSpec(), s)
 			c.deaf = true
-			if err := l.kill("one", "", sig); err != nil {
+			if _, err := l.s.Kill(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
 			out := c.proc("").io.Stdout.(*output)
@@ -645,8 +645,8 @@ func TestKilledProcessesWaitForNoReader(t *testing.T) {
 			if time.Sleep(killGrace - time.Second); !open() {
 				t.Error("the output was closed at once")
 			}
-			if time.Sleep(2 * time.Second); open() != (sig != 9) {
-				t.Errorf("signal %d: the output is open: %v", sig, open())
+			if time.Sleep(2 * time.Second); open() != (r.Signal != 9) {
+				t.Errorf("%v: the output is open: %v", r, open())
 			}
 		})
 	}

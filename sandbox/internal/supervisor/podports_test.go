@@ -40,7 +40,7 @@ func TestPodPortsMirrorTheGuests(t *testing.T) {
 	p.keepShut(40000, false)
 	p.keepShut(40001, true)
 	wanted := p.wanted(socketsAt(
-		"tcp 0.0.0.0:80", "tcp [::]:81", "tcp 10.213.7.5:82", "tcp 127.0.0.1:83", "tcp [::1]:83", "udp 0.0.0.0:53", "udp 10.213.7.5:40000",
+		"tcp 0.0.0.0:80", "tcp [::]:81", "tcp 10.213.7.5:82", "tcp 127.0.0.1:83", "tcp [::1]:83", "udp 0.0.0.0:53", "udp [::]:54", "udp 10.213.7.5:40000",
 		"tcp 10.213.7.1:84", "tcp 192.0.2.1:85", "tcp 10.213.7.5:40000", "tcp 10.213.7.5:40001", "udp 10.213.7.5:40001", "tcp [fe80::1]:86",
 	))
 	var got []string
@@ -48,8 +48,8 @@ func TestPodPortsMirrorTheGuests(t *testing.T) {
 		got = append(got, fmt.Sprint(w.at, " ", w.udp))
 	}
 	if want := []string{
-		"0.0.0.0:53 true", "0.0.0.0:80 false", "0.0.0.0:81 false", "10.213.7.5:82 false", "10.213.7.5:40000 true", "10.213.7.5:40001 false", "127.0.0.1:83 false",
-		"[::]:81 false", "[::1]:83 false",
+		"0.0.0.0:53 true", "0.0.0.0:54 true", "0.0.0.0:80 false", "0.0.0.0:81 false", "10.213.7.5:82 false", "10.213.7.5:40000 true", "10.213.7.5:40001 false", "127.0.0.1:83 false",
+		"[::]:54 true", "[::]:81 false", "[::1]:83 false",
 	}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
