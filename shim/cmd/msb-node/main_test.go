@@ -164,7 +164,7 @@ func TestRunUninstallsAtItsEnd(t *testing.T) {
 		if err := cmd.Process.Signal(sig); err != nil {
 			t.Fatal(err)
 		}
-		said(fmt.Sprintf("removing %s", l.at("opt")))
+		said(fmt.Sprintf("removing msb's files from %s", l.at("opt")))
 		_, _ = io.Copy(io.Discard, lines)
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("%v: %v", sig, err)
