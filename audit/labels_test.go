@@ -16,18 +16,20 @@ func TestLabelsAreOnEveryLine(t *testing.T) {
 	t.Parallel()
 	labels := map[string]string{"pod": "web", "container": "all"}
 	own := map[string]string{"container": "c1"}
+	want := maps.Clone(labels)
 	var b bytes.Buffer
 	l := NewLog(&b, Options{Labels: labels})
 	l.Emit(Event{Kind: FlowOpen})
 	l.Emit(Event{Kind: ExecStart, Labels: own})
+	l.Emit(Event{Kind: FlowOpen})
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	lines := decode(t, b.Bytes())
-	if len(lines) != 2 || !maps.Equal(lines[0].Labels, labels) || !maps.Equal(lines[1].Labels, map[string]string{"pod": "web", "container": "c1"}) {
+	if len(lines) != 3 || !maps.Equal(lines[0].Labels, want) || !maps.Equal(lines[2].Labels, want) || !maps.Equal(lines[1].Labels, map[string]string{"pod": "web", "container": "c1"}) {
 		t.Errorf("lines %v", lines)
 	}
-	if len(labels) != 2 || len(own) != 1 {
+	if !maps.Equal(labels, want) || len(own) != 1 {
 		t.Errorf("the caller's labels changed: %v, %v", labels, own)
 	}
 	for _, ev := range []Event{droppedEvent(noon, l.options, 1), rotatedEvent(noon, l.options, 1)} {

@@ -283,6 +283,13 @@ func TestContainersPassCallsOn(t *testing.T) {
 	if exit, err := b.Wait(ctx, ""); err != nil || exit.Code != 137 {
 		t.Errorf("deleted before its start: %+v, %v", exit, err)
 	}
+	g.gone = false
+	d, err := all.Add(ctx, ContainerConfig{ID: "d", Root: t.TempDir()})
+	must(t, err)
+	if err := errors.Join(d.Signal(ctx, "", agentclient.SIGTERM, false), d.Start(ctx, ContainerStdio{})); err != nil {
+		t.Errorf("one that got another signal before its start: %v", err)
+	}
+	must(t, d.Delete(ctx))
 }
 
 // TestContainersOfWhatIsThere: roots are directories, sources directories and regular files, paths absolute and without dots; and the
