@@ -146,7 +146,7 @@ func TestEventsSayWhatHappened(t *testing.T) {
 		switch e := e.(type) {
 		case *eventstypes.TaskExit:
 			if at := c.proc(strings.TrimPrefix(e.ID, "one")).exit.At; !e.ExitedAt.AsTime().Equal(at) {
-				t.Errorf("the end of %s is told of %v, was at %v", e.ID, e.ExitedAt.AsTime(), at)
+				t.Errorf("the end of %s is reported at %v, was at %v", e.ID, e.ExitedAt.AsTime(), at)
 			}
 			e.ExitedAt = nil
 		case *eventstypes.TaskDelete:

@@ -232,7 +232,7 @@ func TestNothingIsLeftOfAKilledShim(t *testing.T) {
 			t.Errorf("%s: %v, exit status %d, want %d", c.name, err, got.ExitStatus, c.want)
 		}
 		if c.exited != nil && !got.ExitedAt.Equal(exited) || c.exited == nil && got.ExitedAt.Before(before) {
-			t.Errorf("%s: the end is told of %v", c.name, got.ExitedAt)
+			t.Errorf("%s: the end is reported at %v", c.name, got.ExitedAt)
 		}
 		if root, err := mountRootOf(bundle("one") + "/rootfs"); err != nil || root != "" {
 			t.Errorf("%s: the root is still mounted: %v", c.name, err)

@@ -319,7 +319,7 @@ func TestImportsAsContainerdReadsThem(t *testing.T) {
 	l := newLab(t)
 	l.put(l.Containerd, "imports =\n")
 	if err := l.Install(t.Context()); err == nil || !strings.Contains(err.Error(), l.Containerd) || l.restarts() > 0 {
-		t.Errorf("a configuration that is none: %v", err)
+		t.Errorf("no configuration at all: %v", err)
 	}
 }
 

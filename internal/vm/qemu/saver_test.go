@@ -167,7 +167,7 @@ func TestSavedMachinesGoOn(t *testing.T) {
 	}
 }
 
-// TestDamagedStatesNeverRun: a state whose last bytes don't come, one that is none, and a beginning that is refused.
+// TestDamagedStatesNeverRun: a state whose last bytes don't come, another file, and a beginning that is refused.
 func TestDamagedStatesNeverRun(t *testing.T) {
 	t.Parallel()
 	b, _ := warm(t)

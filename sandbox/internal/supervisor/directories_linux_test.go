@@ -7,7 +7,7 @@ import (
 )
 
 // TestSharedDirectoriesAreServedToTheLast container that sees them, once for all: a container that goes takes none away from another.
-// The twin is what was let go by all, which is served anew.
+// The twin is what was let go by all, which is served again, as another.
 func TestSharedDirectoriesAreServedToTheLast(t *testing.T) {
 	t.Parallel()
 	s, info := superviseFake(t, &guestVM{}, newPlan(t, t.TempDir(), ""))
