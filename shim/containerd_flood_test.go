@@ -20,6 +20,7 @@ import (
 // by name, and with a line of 40 MB to its log. Both take little of the shim's memory, and the container goes on. The twin is a shim
 // without the bound, which collects lines: every exec runs, and the line is in its memory.
 func TestContainerdFlood(t *testing.T) {
+	t.Parallel()
 	n, r := criNode(t)
 	n.stop(t)
 	n.buildWith(t, withoutBounds)
@@ -173,6 +174,9 @@ func (n *node) buildWith(t *testing.T, changes []change) {
 		replace[filepath.Join(tree, "internal/guest/assets/bin", p.Name())] = n.file("parts/" + p.Name())
 	}
 	run(tree, "go", "-C", "shim", "build", "-trimpath", "-ldflags", "-s -w", "-o", n.file("bin")+"/", "./cmd/containerd-shim-msb-v1")
+	if err := os.Symlink(filepath.Join(os.Getenv(envShim), "../lib"), n.file("lib")); err != nil { // msb's libraries
+		t.Fatal(err)
+	}
 }
 
 // peak is the most memory that a process had, in bytes.

@@ -166,6 +166,7 @@ var disobedient = []change{
 // TestContainerdGuestThatDoesntObey: its pod can be deleted, and the figures of others are told meanwhile. The twin is the other pod, whose
 // agent obeys; it goes on.
 func TestContainerdGuestThatDoesntObey(t *testing.T) {
+	t.Parallel() // it mostly waits
 	n, r := criNode(t)
 	n.stop(t)
 	n.buildWith(t, disobedient)
