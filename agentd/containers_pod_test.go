@@ -41,7 +41,7 @@ func onMachine(t *testing.T, opts agentclient.Options, test func(t *testing.T, p
 		t.Skip("only root makes namespaces here")
 	}
 	if _, err := exec.LookPath("busybox"); err != nil {
-		t.Skip("there is no busybox")
+		t.Fatal("there is no busybox: run scripts/setup --test")
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")
 	cmd.Env = append(os.Environ(), inMachine+"=1")

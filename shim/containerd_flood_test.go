@@ -22,21 +22,7 @@ import (
 func TestContainerdFlood(t *testing.T) {
 	t.Parallel()
 	n, r := criNode(t)
-	n.stop(t)
-	n.buildWith(t, withoutBounds)
-	b, err := os.ReadFile(n.file("config.toml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.write(t, "config.toml", string(b)+fmt.Sprintf(`
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.unbounded]
-runtime_type = 'io.containerd.msb.v1'
-runtime_path = '%s'
-sandboxer = 'podsandbox'
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.unbounded.options]
-ConfigPath = '%s'
-`, n.file("bin/containerd-shim-msb-v1"), n.file("shim.toml")))
-	n.start(t)
+	n.addRuntime(t, "unbounded", withoutBounds)
 	for _, handler := range []string{"msb", "unbounded"} {
 		t.Run(handler, func(t *testing.T) { flood(t, n, r, handler) })
 	}
@@ -124,6 +110,26 @@ var withoutBounds = []change{
 	{"shim/stdio.go", "type output struct{ *os.File }", "type output struct {\n\t*os.File\n\tline []byte\n}"},
 	{"shim/stdio.go", "&output{f}", "&output{File: f}"},
 	{"shim/stdio.go", "\tn, err := o.File.Write(b)\n", "\tif o.line = append(o.line, b...); b[len(b)-1] != '\\n' {\n\t\treturn len(b), nil\n\t}\n\t_, err := o.File.Write(o.line)\n\tn := len(b)\n\to.line = nil\n"},
+}
+
+// addRuntime restarts containerd with one more runtime, whose shim is built with the changes.
+func (n *node) addRuntime(t *testing.T, runtime string, changes []change) {
+	t.Helper()
+	n.stop(t)
+	n.buildWith(t, changes)
+	b, err := os.ReadFile(n.file("config.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.write(t, "config.toml", string(b)+strings.NewReplacer("NAME", runtime, "SHIM", n.file("bin/containerd-shim-msb-v1"), "SETTINGS", n.file("shim.toml")).Replace(`
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.NAME]
+runtime_type = 'io.containerd.msb.v1'
+runtime_path = 'SHIM'
+sandboxer = 'podsandbox'
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.NAME.options]
+ConfigPath = 'SETTINGS'
+`))
+	n.start(t)
 }
 
 // buildWith builds bin/containerd-shim-msb-v1 with changes, the agent in it too. The tree's files stay as they are.

@@ -168,21 +168,7 @@ var disobedient = []change{
 func TestContainerdGuestThatDoesntObey(t *testing.T) {
 	t.Parallel() // it mostly waits
 	n, r := criNode(t)
-	n.stop(t)
-	n.buildWith(t, disobedient)
-	b, err := os.ReadFile(n.file("config.toml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.write(t, "config.toml", string(b)+fmt.Sprintf(`
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.hostile]
-runtime_type = 'io.containerd.msb.v1'
-runtime_path = '%s'
-sandboxer = 'podsandbox'
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.hostile.options]
-ConfigPath = '%s'
-`, n.file("bin/containerd-shim-msb-v1"), n.file("shim.toml")))
-	n.start(t)
+	n.addRuntime(t, "hostile", disobedient)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
 	own := &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER}
@@ -225,7 +211,7 @@ ConfigPath = '%s'
 		}
 	}
 	began := time.Now()
-	_, err = r.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: pods["hostile"]})
+	_, err := r.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: pods["hostile"]})
 	t.Logf("the pod was stopped after %s: %v", time.Since(began).Round(time.Second), err)
 	if err != nil {
 		t.Error(err)
