@@ -72,7 +72,7 @@ func (ss Snapshots) restore(ctx context.Context, snapshot, name string, memory b
 		}
 		beside := ""
 		if memory && meta.Memory > 0 && !meta.Config.NewIdentity {
-			beside, err = placeMemory(ctx, store, snapshot, fresh)
+			beside, err = placeMemory(ctx, store, snapshot, meta, fresh)
 		}
 		if err == nil {
 			err = syncFile(fresh) // the disk before it is gone then
@@ -92,10 +92,10 @@ func (ss Snapshots) restore(ctx context.Context, snapshot, name string, memory b
 
 // placeMemory puts a snapshot's memory beside the disk that is about to take its place, and returns its name. It is no
 // memory of the disk before, and is none at all without the new one.
-func placeMemory(ctx context.Context, store *diskstore.Store, snapshot, disk string) (string, error) {
+func placeMemory(ctx context.Context, store *diskstore.Store, snapshot string, meta *diskstore.Meta, disk string) (string, error) {
 	name, err := state.PairWithMemory(disk)
 	if err == nil {
-		err = store.PlaceMemory(ctx, snapshot, filepath.Join(filepath.Dir(disk), name))
+		err = store.PlaceMemory(ctx, snapshot, meta, filepath.Join(filepath.Dir(disk), name))
 	}
 	return name, err
 }

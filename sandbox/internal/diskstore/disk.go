@@ -58,12 +58,30 @@ func (s *Store) WriteDisk(ctx context.Context, name, path string) (m *Meta, err 
 }
 
 // PlaceMemory puts the memory of a snapshot at path, which must not exist: as another name of the same file, which nobody
-// writes to, where the file system can.
-func (s *Store) PlaceMemory(ctx context.Context, name, path string) error {
+// writes to, where the file system can. m is what WriteDisk returned. If the snapshot was removed since, the error is
+// state.ErrNoSnapshot, even if another one has its name now: its memory is of another instant than the disk. After an
+// error there is no file.
+func (s *Store) PlaceMemory(ctx context.Context, name string, m *Meta, path string) error {
 	if err := state.CheckSnapshotName(name); err != nil {
 		return err
 	}
-	from := s.path(namesDir, name, memoryFile)
+	err := placeFile(ctx, name, s.path(namesDir, name, memoryFile), path)
+	// The directory of a snapshot is moved as a whole. If it is the same one now, the memory came from it.
+	now, changed := s.LoadMeta(name)
+	if changed == nil && (!now.Created.Equal(m.Created) || now.Disk != m.Disk) {
+		changed = missing(name)
+	}
+	switch {
+	case changed == nil:
+		return err
+	case err == nil:
+		return errors.Join(changed, os.Remove(path))
+	}
+	return changed
+}
+
+// placeFile gives a file of a snapshot another name, or copies it.
+func placeFile(ctx context.Context, name, from, to string) error {
 	info, err := os.Lstat(from)
 	if err == nil && !info.Mode().IsRegular() {
 		err = errors.New("its memory is no file")
@@ -71,10 +89,10 @@ func (s *Store) PlaceMemory(ctx context.Context, name, path string) error {
 	if err != nil {
 		return damaged(name, err)
 	}
-	if os.Link(from, path) == nil {
+	if os.Link(from, to) == nil {
 		return nil
 	}
-	return CopyDisk(ctx, path, from)
+	return CopyDisk(ctx, to, from)
 }
 
 // eachChunk calls do with what each chunk holds, once that is checked, from several goroutines.

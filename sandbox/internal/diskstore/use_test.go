@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,6 +23,39 @@ import (
 
 // described is what Export writes of a snapshot in tests.
 func described(*Meta) (*Manifest, error) { return &Manifest{}, nil }
+
+// TestI13_MemoryIsOfTheSnapshotRead removes a snapshot, and makes another one of its name, after its disk was written: the
+// memory is of neither then.
+func TestI13_MemoryIsOfTheSnapshotRead(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	withMemory := func() {
+		w, err := s.Begin(t.Context())
+		must(t, err)
+		list, err := w.Add(t.Context(), aDisk(t, chunkBytes, 0))
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(w.dir, memoryFile), []byte("memory"), 0o600))
+		must(t, w.Commit("a", &Meta{Created: time.Now(), Config: &state.Stored{}}, list))
+		must(t, w.Abort())
+	}
+	withMemory()
+	dir := t.TempDir()
+	m, err := s.WriteDisk(t.Context(), "a", filepath.Join(dir, "disk"))
+	must(t, err)
+	to := filepath.Join(dir, "memory")
+	must(t, s.PlaceMemory(t.Context(), "a", m, to)) // the twin: nobody removes it
+	must(t, os.Remove(to))
+	must(t, s.Remove("a"))
+	for _, next := range []func(){withMemory, func() {}} {
+		if err := s.PlaceMemory(t.Context(), "a", m, to); !errors.Is(err, state.ErrNoSnapshot) {
+			t.Errorf("removed meanwhile: %v, want %v", err, state.ErrNoSnapshot)
+		}
+		if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a memory was placed: %v", err)
+		}
+		next() // another of its name
+	}
+}
 
 // TestI13_ReadersKeepTheirChunks removes a snapshot while a disk or an archive is made of it: what is read stays until then.
 func TestI13_ReadersKeepTheirChunks(t *testing.T) {
