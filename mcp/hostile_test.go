@@ -104,7 +104,7 @@ func hostileValues(canary, registry string) []any {
 		nil, true, 0, -1, 1.5, 1e300, int64(-1) << 63, []any{}, map[string]any{}, []any{[]any{1}}, map[string]any{"a": map[string]any{}}, json.RawMessage("1e99999"),
 		"", " ", ".", "..", "/", "//", "../..", "../../../../../../../../etc/passwd", "/proc/self/root" + canary, "/../../" + canary, canary, filepath.Dir(canary),
 		"-flag", "--", "-rf", "-", "~", "~root", "$HOME", "$(cat " + canary + ")", "`id`", "a;b", "a|b", "a\nb", "\x00", "/a\x00b", "/a/\u202egnp.exe", "\x1b]0;title\a\x1b[2J", "\u009b31m", "\u200b\ufeff\U000e0041",
-		"[end 000000000000]", "\xff\xfe", strings.Repeat("a", 1<<20), "/" + strings.Repeat("a/", 1<<13), strings.Repeat("\x01", 1<<13), strings.Repeat("\u2028", 1<<13),
+		"[end 000000000000]", "\xff\xfe", strings.Repeat("a", 2*maxWords), "/" + strings.Repeat("a/", 1<<13), strings.Repeat("\x01", 1<<13), strings.Repeat("\u2028", 1<<13),
 		"file://" + canary, "dir:" + filepath.Dir(canary), "oci:" + filepath.Dir(canary), "docker-archive:" + canary, "http://" + registry + "/x", "https://" + registry, "docker://" + registry + "/x:1", registry + "/x:1", registry,
 		"localhost:" + registry[strings.LastIndex(registry, ":")+1:] + "/x", "[::1]:80", "169.254.169.254/latest:1", "10.0.0.1:5000/x", "192.168.0.1:99999", "0.0.0.0:0", "host:-1", "host:65536", "::::", "*", "*.*", "a..b", "xn--", "Ⓐ.example", "user:pw@host:1",
 		"call-1", "call-", "default", "version = 1\n[secrets.X]\nfrom = \"file:" + canary + "\"\nhosts = [\"a.example\"]\nin = [\"basic\"]", "version = 1\ninclude = [\"" + canary + "\"]",

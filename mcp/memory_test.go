@@ -26,7 +26,7 @@ func heap() int64 {
 // TestI11_RememberedCallsHoldNoArguments: a call's arguments may have 8 MiB, of which the history shows 200 bytes. It is
 // alone, to see the memory.
 func TestI11_RememberedCallsHoldNoArguments(t *testing.T) {
-	const long, calls = 4 << 20, 5
+	const long, calls = 1 << 20, 5
 	pad := strings.Repeat(" ", long)
 	for _, args := range []string{
 		`{"command":"x` + pad + `"}`, `{"command":"` + pad + `"}`, `{"argv":["x","` + pad + `"]}`, `{"path":"/` + strings.Repeat("a", long) + `"}`,

@@ -59,14 +59,14 @@ func reload(t *testing.T, w *world, secrets ...policies.Secret) {
 func TestI10_NoGrantForgetsAnOlderToken(t *testing.T) {
 	t.Parallel()
 	w, ask := mintWorld(t)
-	const grants = 2*maxMinted + 10
+	const grants = maxMinted + 40
 	for n := range grants {
 		if body := ask("/token", n); strings.Contains(body, "real") {
 			t.Fatalf("the guest got %s", body)
 		}
 	}
 	for round := range 3 {
-		for n := 0; n < grants; n += 40 {
+		for n := 0; n < grants; n += 20 {
 			if body := ask("/elsewhere", n); strings.Contains(body, "real") {
 				t.Errorf("after %d reloads, token %d shown again: the guest got %s", round, n, body)
 			}
