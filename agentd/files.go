@@ -5,7 +5,6 @@ package agentd
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -29,8 +28,9 @@ const maxFileCalls = 64
 // fileServer answers for the files of the workload's root.
 type fileServer struct {
 	agentpb.UnimplementedFilesServer
-	root  *workload.Root
-	slots chan struct{}
+	root     *workload.Root
+	slots    chan struct{}
+	transfer *transferDisk // nil for none
 }
 
 var _ agentpb.FilesServer = (*fileServer)(nil)
@@ -150,26 +150,9 @@ func (s *fileServer) Watch(req *agentpb.WatchRequest, stream grpc.ServerStreamin
 
 // Pack implements agentpb.FilesServer.
 func (s *fileServer) Pack(req *agentpb.PackRequest, stream grpc.ServerStreamingServer[agentpb.PackResponse]) error {
-	pack := func(w io.Writer) (tartree.Report, error) {
-		return fileops.Pack(stream.Context(), w, req.GetPath(), req.GetName(), req.GetFollow())
-	}
-	where := s.run
-	if dir, err := outsideRoot(req); err != nil {
-		return status.Error(codes.InvalidArgument, err.Error())
-	} else if dir != "" {
-		where = s.bounded
-		pack = func(w io.Writer) (tartree.Report, error) { return fileops.PackAll(stream.Context(), w, dir) }
-	}
-	return where(func() error {
-		out := &chunkWriter{send: func(b []byte) error { return stream.Send(&agentpb.PackResponse{Data: b}) }}
-		report, err := pack(out)
-		if err != nil && !errors.Is(err, tartree.ErrChanged) {
-			return err
-		}
-		if err := errors.Join(out.flush(), err); err != nil {
-			return err
-		}
-		return stream.Send(&agentpb.PackResponse{Report: reportMessage(report)})
+	out := &chunkWriter{send: func(b []byte) error { return stream.Send(&agentpb.PackResponse{Data: b}) }}
+	return s.packInto(stream.Context(), req, out, func(r *agentpb.TreeReport) error {
+		return stream.Send(&agentpb.PackResponse{Report: r})
 	})
 }
 
@@ -194,21 +177,11 @@ func (s *fileServer) Unpack(stream grpc.ClientStreamingServer[agentpb.UnpackRequ
 	if first.GetStart() == nil {
 		return status.Error(codes.InvalidArgument, "the first message of an extraction must be start")
 	}
-	return s.run(func() error {
-		in := &chunkReader{next: func() ([]byte, error) {
-			req, err := stream.Recv()
-			return req.GetData(), err
-		}}
-		report, err := fileops.Unpack(stream.Context(), first.GetStart(), in)
-		if err != nil {
-			return err
-		}
-		// What is behind the archive's end is read too: the sender waits for it.
-		if _, err := io.Copy(io.Discard, in); err != nil {
-			return err
-		}
-		return stream.SendAndClose(reportMessage(report))
-	})
+	in := &chunkReader{next: func() ([]byte, error) {
+		req, err := stream.Recv()
+		return req.GetData(), err
+	}}
+	return s.unpackFrom(stream.Context(), first.GetStart(), in, stream.SendAndClose)
 }
 
 func reportMessage(r tartree.Report) *agentpb.TreeReport {

@@ -27,6 +27,7 @@ import (
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/agentd/agentpb"
 	"github.com/msb-project/msb/internal/handoff"
+	"github.com/msb-project/msb/internal/transfer"
 )
 
 // guestFiles is a session and a directory that stands for the guest's tree.
@@ -43,11 +44,16 @@ func guestFiles(t *testing.T) (*agentclient.Files, string) {
 func throughProxy(t *testing.T) (*agentclient.Files, string) {
 	t.Helper()
 	dir := t.TempDir() // removed when the agent has ended, which may write there until then
-	guest := dial(t, agentclient.Options{})
+	return viaProxy(t, dial(t, agentclient.Options{}), agentclient.Services{}), dir
+}
+
+// viaProxy are a guest's files as a supervisor's client has them.
+func viaProxy(t *testing.T, guest *session, also agentclient.Services) *agentclient.Files {
+	t.Helper()
 	near, far := net.Pipe()
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- agentclient.Serve(ctx, handoff.Of(far), guest.Client, agentclient.Services{}) }()
+	go func() { served <- agentclient.Serve(ctx, handoff.Of(far), guest.Client, also) }()
 	client, err := agentclient.Attach(near)
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +63,7 @@ func throughProxy(t *testing.T) (*agentclient.Files, string) {
 		cancel()
 		<-served
 	})
-	return client.Files(), dir
+	return client.Files()
 }
 
 // eventually waits for what another goroutine does soon.
@@ -70,10 +76,11 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// eachWay runs a test against the agent and through a proxy.
+// eachWay runs a test against the agent, and through a proxy without and with a transfer disk.
 func eachWay(t *testing.T, test func(t *testing.T, f *agentclient.Files, dir string)) {
 	t.Run("agent", func(t *testing.T) { f, dir := guestFiles(t); test(t, f, dir) })
 	t.Run("proxy", func(t *testing.T) { f, dir := throughProxy(t); test(t, f, dir) })
+	t.Run("disk", func(t *testing.T) { dir := t.TempDir(); test(t, byDisk(t).Files, dir) })
 }
 
 func TestFilesAreWrittenAndRead(t *testing.T) {
@@ -388,7 +395,7 @@ func TestArchivesGoInAndOut(t *testing.T) {
 // TestChangedFilesComeWithAnError: the agent waits for its window when the file becomes shorter.
 func TestChangedFilesComeWithAnError(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *agentclient.Files, dir string) {
-		const size = 16 * agentpb.StreamWindowBytes
+		const size = 3 * transfer.Slots * transfer.PieceBytes
 		if err := os.WriteFile(dir+"/log", make([]byte, size), 0o600); err != nil {
 			t.Fatal(err)
 		}

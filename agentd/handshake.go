@@ -38,6 +38,11 @@ func (s *server) Handshake(ctx context.Context, req *agentpb.HandshakeRequest) (
 	if err != nil {
 		return nil, status.Error(codes.Aborted, err.Error())
 	}
+	if d := req.GetRoot().GetTransfer(); d != nil && !req.GetResumed() {
+		if s.files.transfer, err = openTransferDisk(ctx, d); err != nil {
+			return nil, status.Error(codes.Aborted, err.Error())
+		}
+	}
 	s.env.Store(&env)
 	s.port.setKey(req.GetResumeKey())
 	if s.containers != nil {

@@ -81,7 +81,7 @@ func TestI13_SweepsTakeOnlyWhatMsbMade(t *testing.T) {
 	outside := t.TempDir()
 	precious := map[string]maker{"precious": file("text")}
 	dir(precious)(t, filepath.Join(outside, "other"))
-	left := map[string]maker{"lock": file(""), "console.log": file("x"), "console.log.1": file("x"), "audit.jsonl.3": file("x"), "upper.ext4": file("x"), "supervisor.log": file("")}
+	left := map[string]maker{"lock": file(""), "console.log": file("x"), "console.log.1": file("x"), "audit.jsonl.3": file("x"), "upper.ext4": file("x"), "transfer.disk": file("x"), "supervisor.log": file("")}
 	with := func(name string, put maker) maker {
 		entries := maps.Clone(left)
 		entries[name] = put

@@ -97,6 +97,9 @@ func (r *Root) message() *agentpb.Root {
 		m.Caches = append(m.Caches, &agentpb.Cache{Key: c.Key, Path: c.Path})
 	}
 	m.CacheUser = r.CacheUser
+	if r.Transfer != (Disk{}) {
+		m.Transfer = r.Transfer.message()
+	}
 	if r.CacheDisk != (Disk{}) {
 		m.CacheDisk = r.CacheDisk.message()
 	}

@@ -80,6 +80,8 @@ type Disk struct {
 // Root is the guest's root: the image below, an upper layer for writes above.
 type Root struct {
 	Image Disk
+	// Transfer is a disk without a file system for what both ends send (internal/transfer); the zero value means none.
+	Transfer Disk
 	// UpperDisk is an ext4 disk for writes. The zero value means memory.
 	UpperDisk Disk
 	// UpperMemoryBytes bounds the upper layer in memory; 0 means half of the

@@ -56,6 +56,8 @@ type Services struct {
 	Use func() (done func())
 	// Containers serves what containers see of the host; nil refuses all containers.
 	Containers *ContainerDirectories
+	// Transfer is the guest's transfer disk; nil for none.
+	Transfer *TransferDisk
 	// Refuse is asked before each call that needs the guest: if it returns an error, that is the answer.
 	Refuse func() error
 }
@@ -76,7 +78,7 @@ func Serve(ctx context.Context, lis net.Listener, c *Client, also Services) erro
 		grpc.ConnectionTimeout(proxyGreeting),
 	)
 	agentpb.RegisterAgentServer(srv, &proxy{c: c, tell: also.Tell, life: life, work: &work, use: also.Use})
-	agentpb.RegisterFilesServer(srv, &filesProxy{proxy: proxy{c: c}})
+	agentpb.RegisterFilesServer(srv, &filesProxy{proxy: proxy{c: c}, transfer: also.Transfer})
 	agentpb.RegisterDirectoriesServer(srv, &layerProxy{files: filesProxy{proxy: proxy{c: c}}})
 	agentpb.RegisterConnectionsServer(srv, &connectProxy{proxy: proxy{c: c}})
 	agentpb.RegisterFreezerServer(srv, &freezeProxy{proxy: proxy{c: c}})

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/internal/transfer"
 )
 
 // filesProxy passes on calls about the guest's files. The client at the other end checks the
@@ -17,6 +18,7 @@ import (
 type filesProxy struct {
 	agentpb.UnimplementedFilesServer
 	proxy
+	transfer *TransferDisk // nil for none
 }
 
 var _ agentpb.FilesServer = (*filesProxy)(nil)
@@ -122,6 +124,10 @@ func (p *filesProxy) Watch(r *agentpb.WatchRequest, down grpc.ServerStreamingSer
 
 // Pack implements agentpb.FilesServer.
 func (p *filesProxy) Pack(r *agentpb.PackRequest, down grpc.ServerStreamingServer[agentpb.PackResponse]) error {
+	if l, done := p.transfer.use(transfer.ToHost); l != nil {
+		defer done()
+		return p.packByDisk(l, r, down)
+	}
 	return fromGuest(p, r, down, p.c.files.Pack)
 }
 
@@ -132,5 +138,9 @@ func (p *filesProxy) Write(down grpc.ClientStreamingServer[agentpb.WriteRequest,
 
 // Unpack implements agentpb.FilesServer.
 func (p *filesProxy) Unpack(down grpc.ClientStreamingServer[agentpb.UnpackRequest, agentpb.TreeReport]) error {
+	if l, done := p.transfer.use(transfer.ToGuest); l != nil {
+		defer done()
+		return p.unpackByDisk(l, down)
+	}
 	return toGuest(p, down, p.c.files.Unpack)
 }

@@ -527,7 +527,9 @@ type Root struct {
 	// Absent: the caches begin empty.
 	CacheDisk *Disk `protobuf:"bytes,9,opt,name=cache_disk,json=cacheDisk,proto3" json:"cache_disk,omitempty"`
 	// Whose home a cache's path begins at: as user of an exec.
-	CacheUser     string `protobuf:"bytes,10,opt,name=cache_user,json=cacheUser,proto3" json:"cache_user,omitempty"`
+	CacheUser string `protobuf:"bytes,10,opt,name=cache_user,json=cacheUser,proto3" json:"cache_user,omitempty"`
+	// The transfer disk (internal/transfer). Absent: there is none.
+	Transfer      *Disk `protobuf:"bytes,11,opt,name=transfer,proto3" json:"transfer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -641,6 +643,13 @@ func (x *Root) GetCacheUser() string {
 		return x.CacheUser
 	}
 	return ""
+}
+
+func (x *Root) GetTransfer() *Disk {
+	if x != nil {
+		return x.Transfer
+	}
+	return nil
 }
 
 type isRoot_Upper interface {
@@ -2044,7 +2053,7 @@ const file_agent_proto_rawDesc = "" +
 	"\x05names\x18\x02 \x03(\tR\x05names\"6\n" +
 	"\x04Disk\x12\x16\n" +
 	"\x06serial\x18\x01 \x01(\tR\x06serial\x12\x16\n" +
-	"\x06device\x18\x02 \x01(\tR\x06device\"\xb2\x03\n" +
+	"\x06device\x18\x02 \x01(\tR\x06device\"\xe2\x03\n" +
 	"\x04Root\x12(\n" +
 	"\x05image\x18\x01 \x01(\v2\x12.msb.agent.v1.DiskR\x05image\x123\n" +
 	"\n" +
@@ -2059,7 +2068,8 @@ const file_agent_proto_rawDesc = "" +
 	"cache_disk\x18\t \x01(\v2\x12.msb.agent.v1.DiskR\tcacheDisk\x12\x1d\n" +
 	"\n" +
 	"cache_user\x18\n" +
-	" \x01(\tR\tcacheUserB\a\n" +
+	" \x01(\tR\tcacheUser\x12.\n" +
+	"\btransfer\x18\v \x01(\v2\x12.msb.agent.v1.DiskR\btransferB\a\n" +
 	"\x05upper\"-\n" +
 	"\x05Cache\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
@@ -2224,32 +2234,33 @@ var file_agent_proto_depIdxs = []int32{
 	8,  // 7: msb.agent.v1.Root.volumes:type_name -> msb.agent.v1.Volume
 	7,  // 8: msb.agent.v1.Root.caches:type_name -> msb.agent.v1.Cache
 	5,  // 9: msb.agent.v1.Root.cache_disk:type_name -> msb.agent.v1.Disk
-	5,  // 10: msb.agent.v1.Volume.disk:type_name -> msb.agent.v1.Disk
-	15, // 11: msb.agent.v1.ExecRequest.start:type_name -> msb.agent.v1.ExecStart
-	12, // 12: msb.agent.v1.ExecRequest.stdin_eof:type_name -> msb.agent.v1.StdinEOF
-	14, // 13: msb.agent.v1.ExecRequest.resize:type_name -> msb.agent.v1.WindowSize
-	13, // 14: msb.agent.v1.ExecRequest.detach:type_name -> msb.agent.v1.ExecDetach
-	14, // 15: msb.agent.v1.ExecStart.size:type_name -> msb.agent.v1.WindowSize
-	16, // 16: msb.agent.v1.ExecStart.rlimits:type_name -> msb.agent.v1.Rlimit
-	26, // 17: msb.agent.v1.ExecStart.container:type_name -> msb.agent.v1.ContainerStart
-	18, // 18: msb.agent.v1.ExecResponse.started:type_name -> msb.agent.v1.Started
-	19, // 19: msb.agent.v1.ExecResponse.exit:type_name -> msb.agent.v1.Exit
-	0,  // 20: msb.agent.v1.Exit.start_error:type_name -> msb.agent.v1.StartError
-	1,  // 21: msb.agent.v1.Agent.Handshake:input_type -> msb.agent.v1.HandshakeRequest
-	11, // 22: msb.agent.v1.Agent.Exec:input_type -> msb.agent.v1.ExecRequest
-	20, // 23: msb.agent.v1.Agent.SetClock:input_type -> msb.agent.v1.SetClockRequest
-	22, // 24: msb.agent.v1.Agent.Stats:input_type -> msb.agent.v1.StatsRequest
-	24, // 25: msb.agent.v1.Agent.Shutdown:input_type -> msb.agent.v1.ShutdownRequest
-	2,  // 26: msb.agent.v1.Agent.Handshake:output_type -> msb.agent.v1.HandshakeResponse
-	17, // 27: msb.agent.v1.Agent.Exec:output_type -> msb.agent.v1.ExecResponse
-	21, // 28: msb.agent.v1.Agent.SetClock:output_type -> msb.agent.v1.SetClockResponse
-	23, // 29: msb.agent.v1.Agent.Stats:output_type -> msb.agent.v1.StatsResponse
-	25, // 30: msb.agent.v1.Agent.Shutdown:output_type -> msb.agent.v1.ShutdownResponse
-	26, // [26:31] is the sub-list for method output_type
-	21, // [21:26] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	5,  // 10: msb.agent.v1.Root.transfer:type_name -> msb.agent.v1.Disk
+	5,  // 11: msb.agent.v1.Volume.disk:type_name -> msb.agent.v1.Disk
+	15, // 12: msb.agent.v1.ExecRequest.start:type_name -> msb.agent.v1.ExecStart
+	12, // 13: msb.agent.v1.ExecRequest.stdin_eof:type_name -> msb.agent.v1.StdinEOF
+	14, // 14: msb.agent.v1.ExecRequest.resize:type_name -> msb.agent.v1.WindowSize
+	13, // 15: msb.agent.v1.ExecRequest.detach:type_name -> msb.agent.v1.ExecDetach
+	14, // 16: msb.agent.v1.ExecStart.size:type_name -> msb.agent.v1.WindowSize
+	16, // 17: msb.agent.v1.ExecStart.rlimits:type_name -> msb.agent.v1.Rlimit
+	26, // 18: msb.agent.v1.ExecStart.container:type_name -> msb.agent.v1.ContainerStart
+	18, // 19: msb.agent.v1.ExecResponse.started:type_name -> msb.agent.v1.Started
+	19, // 20: msb.agent.v1.ExecResponse.exit:type_name -> msb.agent.v1.Exit
+	0,  // 21: msb.agent.v1.Exit.start_error:type_name -> msb.agent.v1.StartError
+	1,  // 22: msb.agent.v1.Agent.Handshake:input_type -> msb.agent.v1.HandshakeRequest
+	11, // 23: msb.agent.v1.Agent.Exec:input_type -> msb.agent.v1.ExecRequest
+	20, // 24: msb.agent.v1.Agent.SetClock:input_type -> msb.agent.v1.SetClockRequest
+	22, // 25: msb.agent.v1.Agent.Stats:input_type -> msb.agent.v1.StatsRequest
+	24, // 26: msb.agent.v1.Agent.Shutdown:input_type -> msb.agent.v1.ShutdownRequest
+	2,  // 27: msb.agent.v1.Agent.Handshake:output_type -> msb.agent.v1.HandshakeResponse
+	17, // 28: msb.agent.v1.Agent.Exec:output_type -> msb.agent.v1.ExecResponse
+	21, // 29: msb.agent.v1.Agent.SetClock:output_type -> msb.agent.v1.SetClockResponse
+	23, // 30: msb.agent.v1.Agent.Stats:output_type -> msb.agent.v1.StatsResponse
+	25, // 31: msb.agent.v1.Agent.Shutdown:output_type -> msb.agent.v1.ShutdownResponse
+	27, // [27:32] is the sub-list for method output_type
+	22, // [22:27] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }

@@ -1507,6 +1507,444 @@ func (x *PackResponse) GetReport() *TreeReport {
 	return nil
 }
 
+type PackByDiskRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Request:
+	//
+	//	*PackByDiskRequest_Start
+	//	*PackByDiskRequest_Read
+	Request       isPackByDiskRequest_Request `protobuf_oneof:"request"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PackByDiskRequest) Reset() {
+	*x = PackByDiskRequest{}
+	mi := &file_files_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PackByDiskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PackByDiskRequest) ProtoMessage() {}
+
+func (x *PackByDiskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_files_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PackByDiskRequest.ProtoReflect.Descriptor instead.
+func (*PackByDiskRequest) Descriptor() ([]byte, []int) {
+	return file_files_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *PackByDiskRequest) GetRequest() isPackByDiskRequest_Request {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *PackByDiskRequest) GetStart() *PackByDiskStart {
+	if x != nil {
+		if x, ok := x.Request.(*PackByDiskRequest_Start); ok {
+			return x.Start
+		}
+	}
+	return nil
+}
+
+func (x *PackByDiskRequest) GetRead() bool {
+	if x != nil {
+		if x, ok := x.Request.(*PackByDiskRequest_Read); ok {
+			return x.Read
+		}
+	}
+	return false
+}
+
+type isPackByDiskRequest_Request interface {
+	isPackByDiskRequest_Request()
+}
+
+type PackByDiskRequest_Start struct {
+	Start *PackByDiskStart `protobuf:"bytes,1,opt,name=start,proto3,oneof"`
+}
+
+type PackByDiskRequest_Read struct {
+	// The next piece was read.
+	Read bool `protobuf:"varint,2,opt,name=read,proto3,oneof"`
+}
+
+func (*PackByDiskRequest_Start) isPackByDiskRequest_Request() {}
+
+func (*PackByDiskRequest_Read) isPackByDiskRequest_Request() {}
+
+type PackByDiskStart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pack          *PackRequest           `protobuf:"bytes,1,opt,name=pack,proto3" json:"pack,omitempty"`
+	Lane          uint32                 `protobuf:"varint,2,opt,name=lane,proto3" json:"lane,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PackByDiskStart) Reset() {
+	*x = PackByDiskStart{}
+	mi := &file_files_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PackByDiskStart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PackByDiskStart) ProtoMessage() {}
+
+func (x *PackByDiskStart) ProtoReflect() protoreflect.Message {
+	mi := &file_files_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PackByDiskStart.ProtoReflect.Descriptor instead.
+func (*PackByDiskStart) Descriptor() ([]byte, []int) {
+	return file_files_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *PackByDiskStart) GetPack() *PackRequest {
+	if x != nil {
+		return x.Pack
+	}
+	return nil
+}
+
+func (x *PackByDiskStart) GetLane() uint32 {
+	if x != nil {
+		return x.Lane
+	}
+	return 0
+}
+
+type PackByDiskResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Response:
+	//
+	//	*PackByDiskResponse_Written
+	//	*PackByDiskResponse_Report
+	Response      isPackByDiskResponse_Response `protobuf_oneof:"response"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PackByDiskResponse) Reset() {
+	*x = PackByDiskResponse{}
+	mi := &file_files_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PackByDiskResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PackByDiskResponse) ProtoMessage() {}
+
+func (x *PackByDiskResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_files_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PackByDiskResponse.ProtoReflect.Descriptor instead.
+func (*PackByDiskResponse) Descriptor() ([]byte, []int) {
+	return file_files_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *PackByDiskResponse) GetResponse() isPackByDiskResponse_Response {
+	if x != nil {
+		return x.Response
+	}
+	return nil
+}
+
+func (x *PackByDiskResponse) GetWritten() uint32 {
+	if x != nil {
+		if x, ok := x.Response.(*PackByDiskResponse_Written); ok {
+			return x.Written
+		}
+	}
+	return 0
+}
+
+func (x *PackByDiskResponse) GetReport() *TreeReport {
+	if x != nil {
+		if x, ok := x.Response.(*PackByDiskResponse_Report); ok {
+			return x.Report
+		}
+	}
+	return nil
+}
+
+type isPackByDiskResponse_Response interface {
+	isPackByDiskResponse_Response()
+}
+
+type PackByDiskResponse_Written struct {
+	// The next piece was written: its length in bytes.
+	Written uint32 `protobuf:"varint,1,opt,name=written,proto3,oneof"`
+}
+
+type PackByDiskResponse_Report struct {
+	// As in PackResponse.
+	Report *TreeReport `protobuf:"bytes,2,opt,name=report,proto3,oneof"`
+}
+
+func (*PackByDiskResponse_Written) isPackByDiskResponse_Response() {}
+
+func (*PackByDiskResponse_Report) isPackByDiskResponse_Response() {}
+
+type UnpackByDiskRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Request:
+	//
+	//	*UnpackByDiskRequest_Start
+	//	*UnpackByDiskRequest_Written
+	Request       isUnpackByDiskRequest_Request `protobuf_oneof:"request"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnpackByDiskRequest) Reset() {
+	*x = UnpackByDiskRequest{}
+	mi := &file_files_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnpackByDiskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnpackByDiskRequest) ProtoMessage() {}
+
+func (x *UnpackByDiskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_files_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnpackByDiskRequest.ProtoReflect.Descriptor instead.
+func (*UnpackByDiskRequest) Descriptor() ([]byte, []int) {
+	return file_files_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *UnpackByDiskRequest) GetRequest() isUnpackByDiskRequest_Request {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *UnpackByDiskRequest) GetStart() *UnpackByDiskStart {
+	if x != nil {
+		if x, ok := x.Request.(*UnpackByDiskRequest_Start); ok {
+			return x.Start
+		}
+	}
+	return nil
+}
+
+func (x *UnpackByDiskRequest) GetWritten() uint32 {
+	if x != nil {
+		if x, ok := x.Request.(*UnpackByDiskRequest_Written); ok {
+			return x.Written
+		}
+	}
+	return 0
+}
+
+type isUnpackByDiskRequest_Request interface {
+	isUnpackByDiskRequest_Request()
+}
+
+type UnpackByDiskRequest_Start struct {
+	Start *UnpackByDiskStart `protobuf:"bytes,1,opt,name=start,proto3,oneof"`
+}
+
+type UnpackByDiskRequest_Written struct {
+	// The next piece was written: its length in bytes.
+	Written uint32 `protobuf:"varint,2,opt,name=written,proto3,oneof"`
+}
+
+func (*UnpackByDiskRequest_Start) isUnpackByDiskRequest_Request() {}
+
+func (*UnpackByDiskRequest_Written) isUnpackByDiskRequest_Request() {}
+
+type UnpackByDiskStart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Unpack        *UnpackStart           `protobuf:"bytes,1,opt,name=unpack,proto3" json:"unpack,omitempty"`
+	Lane          uint32                 `protobuf:"varint,2,opt,name=lane,proto3" json:"lane,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnpackByDiskStart) Reset() {
+	*x = UnpackByDiskStart{}
+	mi := &file_files_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnpackByDiskStart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnpackByDiskStart) ProtoMessage() {}
+
+func (x *UnpackByDiskStart) ProtoReflect() protoreflect.Message {
+	mi := &file_files_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnpackByDiskStart.ProtoReflect.Descriptor instead.
+func (*UnpackByDiskStart) Descriptor() ([]byte, []int) {
+	return file_files_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *UnpackByDiskStart) GetUnpack() *UnpackStart {
+	if x != nil {
+		return x.Unpack
+	}
+	return nil
+}
+
+func (x *UnpackByDiskStart) GetLane() uint32 {
+	if x != nil {
+		return x.Lane
+	}
+	return 0
+}
+
+type UnpackByDiskResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Response:
+	//
+	//	*UnpackByDiskResponse_Read
+	//	*UnpackByDiskResponse_Report
+	Response      isUnpackByDiskResponse_Response `protobuf_oneof:"response"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnpackByDiskResponse) Reset() {
+	*x = UnpackByDiskResponse{}
+	mi := &file_files_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnpackByDiskResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnpackByDiskResponse) ProtoMessage() {}
+
+func (x *UnpackByDiskResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_files_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnpackByDiskResponse.ProtoReflect.Descriptor instead.
+func (*UnpackByDiskResponse) Descriptor() ([]byte, []int) {
+	return file_files_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *UnpackByDiskResponse) GetResponse() isUnpackByDiskResponse_Response {
+	if x != nil {
+		return x.Response
+	}
+	return nil
+}
+
+func (x *UnpackByDiskResponse) GetRead() bool {
+	if x != nil {
+		if x, ok := x.Response.(*UnpackByDiskResponse_Read); ok {
+			return x.Read
+		}
+	}
+	return false
+}
+
+func (x *UnpackByDiskResponse) GetReport() *TreeReport {
+	if x != nil {
+		if x, ok := x.Response.(*UnpackByDiskResponse_Report); ok {
+			return x.Report
+		}
+	}
+	return nil
+}
+
+type isUnpackByDiskResponse_Response interface {
+	isUnpackByDiskResponse_Response()
+}
+
+type UnpackByDiskResponse_Read struct {
+	// The next piece was read.
+	Read bool `protobuf:"varint,1,opt,name=read,proto3,oneof"`
+}
+
+type UnpackByDiskResponse_Report struct {
+	// The last message.
+	Report *TreeReport `protobuf:"bytes,2,opt,name=report,proto3,oneof"`
+}
+
+func (*UnpackByDiskResponse_Read) isUnpackByDiskResponse_Response() {}
+
+func (*UnpackByDiskResponse_Report) isUnpackByDiskResponse_Response() {}
+
 type UnpackRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Request:
@@ -1520,7 +1958,7 @@ type UnpackRequest struct {
 
 func (x *UnpackRequest) Reset() {
 	*x = UnpackRequest{}
-	mi := &file_files_proto_msgTypes[23]
+	mi := &file_files_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1532,7 +1970,7 @@ func (x *UnpackRequest) String() string {
 func (*UnpackRequest) ProtoMessage() {}
 
 func (x *UnpackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_files_proto_msgTypes[23]
+	mi := &file_files_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1545,7 +1983,7 @@ func (x *UnpackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnpackRequest.ProtoReflect.Descriptor instead.
 func (*UnpackRequest) Descriptor() ([]byte, []int) {
-	return file_files_proto_rawDescGZIP(), []int{23}
+	return file_files_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *UnpackRequest) GetRequest() isUnpackRequest_Request {
@@ -1601,7 +2039,7 @@ type UnpackStart struct {
 
 func (x *UnpackStart) Reset() {
 	*x = UnpackStart{}
-	mi := &file_files_proto_msgTypes[24]
+	mi := &file_files_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1613,7 +2051,7 @@ func (x *UnpackStart) String() string {
 func (*UnpackStart) ProtoMessage() {}
 
 func (x *UnpackStart) ProtoReflect() protoreflect.Message {
-	mi := &file_files_proto_msgTypes[24]
+	mi := &file_files_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1626,7 +2064,7 @@ func (x *UnpackStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnpackStart.ProtoReflect.Descriptor instead.
 func (*UnpackStart) Descriptor() ([]byte, []int) {
-	return file_files_proto_rawDescGZIP(), []int{24}
+	return file_files_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *UnpackStart) GetPath() string {
@@ -1657,7 +2095,7 @@ type TreeReport struct {
 
 func (x *TreeReport) Reset() {
 	*x = TreeReport{}
-	mi := &file_files_proto_msgTypes[25]
+	mi := &file_files_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1669,7 +2107,7 @@ func (x *TreeReport) String() string {
 func (*TreeReport) ProtoMessage() {}
 
 func (x *TreeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_files_proto_msgTypes[25]
+	mi := &file_files_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1682,7 +2120,7 @@ func (x *TreeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TreeReport.ProtoReflect.Descriptor instead.
 func (*TreeReport) Descriptor() ([]byte, []int) {
-	return file_files_proto_rawDescGZIP(), []int{25}
+	return file_files_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TreeReport) GetEntries() int64 {
@@ -1810,7 +2248,31 @@ const file_files_proto_rawDesc = "" +
 	"\x04root\x18\x05 \x01(\bR\x04root\"T\n" +
 	"\fPackResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x120\n" +
-	"\x06report\x18\x02 \x01(\v2\x18.msb.agent.v1.TreeReportR\x06report\"c\n" +
+	"\x06report\x18\x02 \x01(\v2\x18.msb.agent.v1.TreeReportR\x06report\"k\n" +
+	"\x11PackByDiskRequest\x125\n" +
+	"\x05start\x18\x01 \x01(\v2\x1d.msb.agent.v1.PackByDiskStartH\x00R\x05start\x12\x14\n" +
+	"\x04read\x18\x02 \x01(\bH\x00R\x04readB\t\n" +
+	"\arequest\"T\n" +
+	"\x0fPackByDiskStart\x12-\n" +
+	"\x04pack\x18\x01 \x01(\v2\x19.msb.agent.v1.PackRequestR\x04pack\x12\x12\n" +
+	"\x04lane\x18\x02 \x01(\rR\x04lane\"p\n" +
+	"\x12PackByDiskResponse\x12\x1a\n" +
+	"\awritten\x18\x01 \x01(\rH\x00R\awritten\x122\n" +
+	"\x06report\x18\x02 \x01(\v2\x18.msb.agent.v1.TreeReportH\x00R\x06reportB\n" +
+	"\n" +
+	"\bresponse\"u\n" +
+	"\x13UnpackByDiskRequest\x127\n" +
+	"\x05start\x18\x01 \x01(\v2\x1f.msb.agent.v1.UnpackByDiskStartH\x00R\x05start\x12\x1a\n" +
+	"\awritten\x18\x02 \x01(\rH\x00R\awrittenB\t\n" +
+	"\arequest\"Z\n" +
+	"\x11UnpackByDiskStart\x121\n" +
+	"\x06unpack\x18\x01 \x01(\v2\x19.msb.agent.v1.UnpackStartR\x06unpack\x12\x12\n" +
+	"\x04lane\x18\x02 \x01(\rR\x04lane\"l\n" +
+	"\x14UnpackByDiskResponse\x12\x14\n" +
+	"\x04read\x18\x01 \x01(\bH\x00R\x04read\x122\n" +
+	"\x06report\x18\x02 \x01(\v2\x18.msb.agent.v1.TreeReportH\x00R\x06reportB\n" +
+	"\n" +
+	"\bresponse\"c\n" +
 	"\rUnpackRequest\x121\n" +
 	"\x05start\x18\x01 \x01(\v2\x19.msb.agent.v1.UnpackStartH\x00R\x05start\x12\x14\n" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04dataB\t\n" +
@@ -1823,7 +2285,7 @@ const file_files_proto_rawDesc = "" +
 	"\aentries\x18\x01 \x01(\x03R\aentries\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x18\n" +
 	"\askipped\x18\x03 \x03(\tR\askipped\x12!\n" +
-	"\fskipped_more\x18\x04 \x01(\x03R\vskippedMore2\x90\x04\n" +
+	"\fskipped_more\x18\x04 \x01(\x03R\vskippedMore2\xc0\x05\n" +
 	"\x05Files\x129\n" +
 	"\x04Stat\x12\x19.msb.agent.v1.StatRequest\x1a\x16.msb.agent.v1.FileInfo\x12?\n" +
 	"\x04List\x12\x19.msb.agent.v1.ListRequest\x1a\x1a.msb.agent.v1.ListResponse0\x01\x12?\n" +
@@ -1832,7 +2294,10 @@ const file_files_proto_rawDesc = "" +
 	"\x06Change\x12\x1b.msb.agent.v1.ChangeRequest\x1a\x1c.msb.agent.v1.ChangeResponse\x12B\n" +
 	"\x05Watch\x12\x1a.msb.agent.v1.WatchRequest\x1a\x1b.msb.agent.v1.WatchResponse0\x01\x12?\n" +
 	"\x04Pack\x12\x19.msb.agent.v1.PackRequest\x1a\x1a.msb.agent.v1.PackResponse0\x01\x12A\n" +
-	"\x06Unpack\x12\x1b.msb.agent.v1.UnpackRequest\x1a\x18.msb.agent.v1.TreeReport(\x01B+Z)github.com/msb-project/msb/agentd/agentpbb\x06proto3"
+	"\x06Unpack\x12\x1b.msb.agent.v1.UnpackRequest\x1a\x18.msb.agent.v1.TreeReport(\x01\x12S\n" +
+	"\n" +
+	"PackByDisk\x12\x1f.msb.agent.v1.PackByDiskRequest\x1a .msb.agent.v1.PackByDiskResponse(\x010\x01\x12Y\n" +
+	"\fUnpackByDisk\x12!.msb.agent.v1.UnpackByDiskRequest\x1a\".msb.agent.v1.UnpackByDiskResponse(\x010\x01B+Z)github.com/msb-project/msb/agentd/agentpbb\x06proto3"
 
 var (
 	file_files_proto_rawDescOnce sync.Once
@@ -1847,35 +2312,41 @@ func file_files_proto_rawDescGZIP() []byte {
 }
 
 var file_files_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_files_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_files_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_files_proto_goTypes = []any{
-	(WatchEvent_Kind)(0),   // 0: msb.agent.v1.WatchEvent.Kind
-	(*FileError)(nil),      // 1: msb.agent.v1.FileError
-	(*FileInfo)(nil),       // 2: msb.agent.v1.FileInfo
-	(*StatRequest)(nil),    // 3: msb.agent.v1.StatRequest
-	(*ListRequest)(nil),    // 4: msb.agent.v1.ListRequest
-	(*ListResponse)(nil),   // 5: msb.agent.v1.ListResponse
-	(*ReadRequest)(nil),    // 6: msb.agent.v1.ReadRequest
-	(*ReadResponse)(nil),   // 7: msb.agent.v1.ReadResponse
-	(*WriteRequest)(nil),   // 8: msb.agent.v1.WriteRequest
-	(*Owner)(nil),          // 9: msb.agent.v1.Owner
-	(*WriteStart)(nil),     // 10: msb.agent.v1.WriteStart
-	(*ChangeRequest)(nil),  // 11: msb.agent.v1.ChangeRequest
-	(*Mkdir)(nil),          // 12: msb.agent.v1.Mkdir
-	(*Remove)(nil),         // 13: msb.agent.v1.Remove
-	(*Rename)(nil),         // 14: msb.agent.v1.Rename
-	(*Chmod)(nil),          // 15: msb.agent.v1.Chmod
-	(*Chown)(nil),          // 16: msb.agent.v1.Chown
-	(*Symlink)(nil),        // 17: msb.agent.v1.Symlink
-	(*ChangeResponse)(nil), // 18: msb.agent.v1.ChangeResponse
-	(*WatchRequest)(nil),   // 19: msb.agent.v1.WatchRequest
-	(*WatchResponse)(nil),  // 20: msb.agent.v1.WatchResponse
-	(*WatchEvent)(nil),     // 21: msb.agent.v1.WatchEvent
-	(*PackRequest)(nil),    // 22: msb.agent.v1.PackRequest
-	(*PackResponse)(nil),   // 23: msb.agent.v1.PackResponse
-	(*UnpackRequest)(nil),  // 24: msb.agent.v1.UnpackRequest
-	(*UnpackStart)(nil),    // 25: msb.agent.v1.UnpackStart
-	(*TreeReport)(nil),     // 26: msb.agent.v1.TreeReport
+	(WatchEvent_Kind)(0),         // 0: msb.agent.v1.WatchEvent.Kind
+	(*FileError)(nil),            // 1: msb.agent.v1.FileError
+	(*FileInfo)(nil),             // 2: msb.agent.v1.FileInfo
+	(*StatRequest)(nil),          // 3: msb.agent.v1.StatRequest
+	(*ListRequest)(nil),          // 4: msb.agent.v1.ListRequest
+	(*ListResponse)(nil),         // 5: msb.agent.v1.ListResponse
+	(*ReadRequest)(nil),          // 6: msb.agent.v1.ReadRequest
+	(*ReadResponse)(nil),         // 7: msb.agent.v1.ReadResponse
+	(*WriteRequest)(nil),         // 8: msb.agent.v1.WriteRequest
+	(*Owner)(nil),                // 9: msb.agent.v1.Owner
+	(*WriteStart)(nil),           // 10: msb.agent.v1.WriteStart
+	(*ChangeRequest)(nil),        // 11: msb.agent.v1.ChangeRequest
+	(*Mkdir)(nil),                // 12: msb.agent.v1.Mkdir
+	(*Remove)(nil),               // 13: msb.agent.v1.Remove
+	(*Rename)(nil),               // 14: msb.agent.v1.Rename
+	(*Chmod)(nil),                // 15: msb.agent.v1.Chmod
+	(*Chown)(nil),                // 16: msb.agent.v1.Chown
+	(*Symlink)(nil),              // 17: msb.agent.v1.Symlink
+	(*ChangeResponse)(nil),       // 18: msb.agent.v1.ChangeResponse
+	(*WatchRequest)(nil),         // 19: msb.agent.v1.WatchRequest
+	(*WatchResponse)(nil),        // 20: msb.agent.v1.WatchResponse
+	(*WatchEvent)(nil),           // 21: msb.agent.v1.WatchEvent
+	(*PackRequest)(nil),          // 22: msb.agent.v1.PackRequest
+	(*PackResponse)(nil),         // 23: msb.agent.v1.PackResponse
+	(*PackByDiskRequest)(nil),    // 24: msb.agent.v1.PackByDiskRequest
+	(*PackByDiskStart)(nil),      // 25: msb.agent.v1.PackByDiskStart
+	(*PackByDiskResponse)(nil),   // 26: msb.agent.v1.PackByDiskResponse
+	(*UnpackByDiskRequest)(nil),  // 27: msb.agent.v1.UnpackByDiskRequest
+	(*UnpackByDiskStart)(nil),    // 28: msb.agent.v1.UnpackByDiskStart
+	(*UnpackByDiskResponse)(nil), // 29: msb.agent.v1.UnpackByDiskResponse
+	(*UnpackRequest)(nil),        // 30: msb.agent.v1.UnpackRequest
+	(*UnpackStart)(nil),          // 31: msb.agent.v1.UnpackStart
+	(*TreeReport)(nil),           // 32: msb.agent.v1.TreeReport
 }
 var file_files_proto_depIdxs = []int32{
 	2,  // 0: msb.agent.v1.ListResponse.entries:type_name -> msb.agent.v1.FileInfo
@@ -1891,30 +2362,40 @@ var file_files_proto_depIdxs = []int32{
 	9,  // 10: msb.agent.v1.Chown.owner:type_name -> msb.agent.v1.Owner
 	21, // 11: msb.agent.v1.WatchResponse.events:type_name -> msb.agent.v1.WatchEvent
 	0,  // 12: msb.agent.v1.WatchEvent.kind:type_name -> msb.agent.v1.WatchEvent.Kind
-	26, // 13: msb.agent.v1.PackResponse.report:type_name -> msb.agent.v1.TreeReport
-	25, // 14: msb.agent.v1.UnpackRequest.start:type_name -> msb.agent.v1.UnpackStart
-	9,  // 15: msb.agent.v1.UnpackStart.owner:type_name -> msb.agent.v1.Owner
-	3,  // 16: msb.agent.v1.Files.Stat:input_type -> msb.agent.v1.StatRequest
-	4,  // 17: msb.agent.v1.Files.List:input_type -> msb.agent.v1.ListRequest
-	6,  // 18: msb.agent.v1.Files.Read:input_type -> msb.agent.v1.ReadRequest
-	8,  // 19: msb.agent.v1.Files.Write:input_type -> msb.agent.v1.WriteRequest
-	11, // 20: msb.agent.v1.Files.Change:input_type -> msb.agent.v1.ChangeRequest
-	19, // 21: msb.agent.v1.Files.Watch:input_type -> msb.agent.v1.WatchRequest
-	22, // 22: msb.agent.v1.Files.Pack:input_type -> msb.agent.v1.PackRequest
-	24, // 23: msb.agent.v1.Files.Unpack:input_type -> msb.agent.v1.UnpackRequest
-	2,  // 24: msb.agent.v1.Files.Stat:output_type -> msb.agent.v1.FileInfo
-	5,  // 25: msb.agent.v1.Files.List:output_type -> msb.agent.v1.ListResponse
-	7,  // 26: msb.agent.v1.Files.Read:output_type -> msb.agent.v1.ReadResponse
-	2,  // 27: msb.agent.v1.Files.Write:output_type -> msb.agent.v1.FileInfo
-	18, // 28: msb.agent.v1.Files.Change:output_type -> msb.agent.v1.ChangeResponse
-	20, // 29: msb.agent.v1.Files.Watch:output_type -> msb.agent.v1.WatchResponse
-	23, // 30: msb.agent.v1.Files.Pack:output_type -> msb.agent.v1.PackResponse
-	26, // 31: msb.agent.v1.Files.Unpack:output_type -> msb.agent.v1.TreeReport
-	24, // [24:32] is the sub-list for method output_type
-	16, // [16:24] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	32, // 13: msb.agent.v1.PackResponse.report:type_name -> msb.agent.v1.TreeReport
+	25, // 14: msb.agent.v1.PackByDiskRequest.start:type_name -> msb.agent.v1.PackByDiskStart
+	22, // 15: msb.agent.v1.PackByDiskStart.pack:type_name -> msb.agent.v1.PackRequest
+	32, // 16: msb.agent.v1.PackByDiskResponse.report:type_name -> msb.agent.v1.TreeReport
+	28, // 17: msb.agent.v1.UnpackByDiskRequest.start:type_name -> msb.agent.v1.UnpackByDiskStart
+	31, // 18: msb.agent.v1.UnpackByDiskStart.unpack:type_name -> msb.agent.v1.UnpackStart
+	32, // 19: msb.agent.v1.UnpackByDiskResponse.report:type_name -> msb.agent.v1.TreeReport
+	31, // 20: msb.agent.v1.UnpackRequest.start:type_name -> msb.agent.v1.UnpackStart
+	9,  // 21: msb.agent.v1.UnpackStart.owner:type_name -> msb.agent.v1.Owner
+	3,  // 22: msb.agent.v1.Files.Stat:input_type -> msb.agent.v1.StatRequest
+	4,  // 23: msb.agent.v1.Files.List:input_type -> msb.agent.v1.ListRequest
+	6,  // 24: msb.agent.v1.Files.Read:input_type -> msb.agent.v1.ReadRequest
+	8,  // 25: msb.agent.v1.Files.Write:input_type -> msb.agent.v1.WriteRequest
+	11, // 26: msb.agent.v1.Files.Change:input_type -> msb.agent.v1.ChangeRequest
+	19, // 27: msb.agent.v1.Files.Watch:input_type -> msb.agent.v1.WatchRequest
+	22, // 28: msb.agent.v1.Files.Pack:input_type -> msb.agent.v1.PackRequest
+	30, // 29: msb.agent.v1.Files.Unpack:input_type -> msb.agent.v1.UnpackRequest
+	24, // 30: msb.agent.v1.Files.PackByDisk:input_type -> msb.agent.v1.PackByDiskRequest
+	27, // 31: msb.agent.v1.Files.UnpackByDisk:input_type -> msb.agent.v1.UnpackByDiskRequest
+	2,  // 32: msb.agent.v1.Files.Stat:output_type -> msb.agent.v1.FileInfo
+	5,  // 33: msb.agent.v1.Files.List:output_type -> msb.agent.v1.ListResponse
+	7,  // 34: msb.agent.v1.Files.Read:output_type -> msb.agent.v1.ReadResponse
+	2,  // 35: msb.agent.v1.Files.Write:output_type -> msb.agent.v1.FileInfo
+	18, // 36: msb.agent.v1.Files.Change:output_type -> msb.agent.v1.ChangeResponse
+	20, // 37: msb.agent.v1.Files.Watch:output_type -> msb.agent.v1.WatchResponse
+	23, // 38: msb.agent.v1.Files.Pack:output_type -> msb.agent.v1.PackResponse
+	32, // 39: msb.agent.v1.Files.Unpack:output_type -> msb.agent.v1.TreeReport
+	26, // 40: msb.agent.v1.Files.PackByDisk:output_type -> msb.agent.v1.PackByDiskResponse
+	29, // 41: msb.agent.v1.Files.UnpackByDisk:output_type -> msb.agent.v1.UnpackByDiskResponse
+	32, // [32:42] is the sub-list for method output_type
+	22, // [22:32] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_files_proto_init() }
@@ -1935,6 +2416,22 @@ func file_files_proto_init() {
 		(*ChangeRequest_Symlink)(nil),
 	}
 	file_files_proto_msgTypes[23].OneofWrappers = []any{
+		(*PackByDiskRequest_Start)(nil),
+		(*PackByDiskRequest_Read)(nil),
+	}
+	file_files_proto_msgTypes[25].OneofWrappers = []any{
+		(*PackByDiskResponse_Written)(nil),
+		(*PackByDiskResponse_Report)(nil),
+	}
+	file_files_proto_msgTypes[26].OneofWrappers = []any{
+		(*UnpackByDiskRequest_Start)(nil),
+		(*UnpackByDiskRequest_Written)(nil),
+	}
+	file_files_proto_msgTypes[28].OneofWrappers = []any{
+		(*UnpackByDiskResponse_Read)(nil),
+		(*UnpackByDiskResponse_Report)(nil),
+	}
+	file_files_proto_msgTypes[29].OneofWrappers = []any{
 		(*UnpackRequest_Start)(nil),
 		(*UnpackRequest_Data)(nil),
 	}
@@ -1944,7 +2441,7 @@ func file_files_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_files_proto_rawDesc), len(file_files_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   26,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

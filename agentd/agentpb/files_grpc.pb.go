@@ -25,14 +25,16 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Files_Stat_FullMethodName   = "/msb.agent.v1.Files/Stat"
-	Files_List_FullMethodName   = "/msb.agent.v1.Files/List"
-	Files_Read_FullMethodName   = "/msb.agent.v1.Files/Read"
-	Files_Write_FullMethodName  = "/msb.agent.v1.Files/Write"
-	Files_Change_FullMethodName = "/msb.agent.v1.Files/Change"
-	Files_Watch_FullMethodName  = "/msb.agent.v1.Files/Watch"
-	Files_Pack_FullMethodName   = "/msb.agent.v1.Files/Pack"
-	Files_Unpack_FullMethodName = "/msb.agent.v1.Files/Unpack"
+	Files_Stat_FullMethodName         = "/msb.agent.v1.Files/Stat"
+	Files_List_FullMethodName         = "/msb.agent.v1.Files/List"
+	Files_Read_FullMethodName         = "/msb.agent.v1.Files/Read"
+	Files_Write_FullMethodName        = "/msb.agent.v1.Files/Write"
+	Files_Change_FullMethodName       = "/msb.agent.v1.Files/Change"
+	Files_Watch_FullMethodName        = "/msb.agent.v1.Files/Watch"
+	Files_Pack_FullMethodName         = "/msb.agent.v1.Files/Pack"
+	Files_Unpack_FullMethodName       = "/msb.agent.v1.Files/Unpack"
+	Files_PackByDisk_FullMethodName   = "/msb.agent.v1.Files/PackByDisk"
+	Files_UnpackByDisk_FullMethodName = "/msb.agent.v1.Files/UnpackByDisk"
 )
 
 // FilesClient is the client API for Files service.
@@ -60,6 +62,10 @@ type FilesClient interface {
 	Pack(ctx context.Context, in *PackRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PackResponse], error)
 	// Unpack extracts a tar archive. The first request is start.
 	Unpack(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[UnpackRequest, TreeReport], error)
+	// PackByDisk is Pack, and UnpackByDisk Unpack, with the archive on the transfer
+	// disk (internal/transfer). The first request is start.
+	PackByDisk(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PackByDiskRequest, PackByDiskResponse], error)
+	UnpackByDisk(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[UnpackByDiskRequest, UnpackByDiskResponse], error)
 }
 
 type filesClient struct {
@@ -192,6 +198,32 @@ func (c *filesClient) Unpack(ctx context.Context, opts ...grpc.CallOption) (grpc
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Files_UnpackClient = grpc.ClientStreamingClient[UnpackRequest, TreeReport]
 
+func (c *filesClient) PackByDisk(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PackByDiskRequest, PackByDiskResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Files_ServiceDesc.Streams[6], Files_PackByDisk_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[PackByDiskRequest, PackByDiskResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Files_PackByDiskClient = grpc.BidiStreamingClient[PackByDiskRequest, PackByDiskResponse]
+
+func (c *filesClient) UnpackByDisk(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[UnpackByDiskRequest, UnpackByDiskResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Files_ServiceDesc.Streams[7], Files_UnpackByDisk_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[UnpackByDiskRequest, UnpackByDiskResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Files_UnpackByDiskClient = grpc.BidiStreamingClient[UnpackByDiskRequest, UnpackByDiskResponse]
+
 // FilesServer is the server API for Files service.
 // All implementations must embed UnimplementedFilesServer
 // for forward compatibility.
@@ -217,6 +249,10 @@ type FilesServer interface {
 	Pack(*PackRequest, grpc.ServerStreamingServer[PackResponse]) error
 	// Unpack extracts a tar archive. The first request is start.
 	Unpack(grpc.ClientStreamingServer[UnpackRequest, TreeReport]) error
+	// PackByDisk is Pack, and UnpackByDisk Unpack, with the archive on the transfer
+	// disk (internal/transfer). The first request is start.
+	PackByDisk(grpc.BidiStreamingServer[PackByDiskRequest, PackByDiskResponse]) error
+	UnpackByDisk(grpc.BidiStreamingServer[UnpackByDiskRequest, UnpackByDiskResponse]) error
 	mustEmbedUnimplementedFilesServer()
 }
 
@@ -250,6 +286,12 @@ func (UnimplementedFilesServer) Pack(*PackRequest, grpc.ServerStreamingServer[Pa
 }
 func (UnimplementedFilesServer) Unpack(grpc.ClientStreamingServer[UnpackRequest, TreeReport]) error {
 	return status.Error(codes.Unimplemented, "method Unpack not implemented")
+}
+func (UnimplementedFilesServer) PackByDisk(grpc.BidiStreamingServer[PackByDiskRequest, PackByDiskResponse]) error {
+	return status.Error(codes.Unimplemented, "method PackByDisk not implemented")
+}
+func (UnimplementedFilesServer) UnpackByDisk(grpc.BidiStreamingServer[UnpackByDiskRequest, UnpackByDiskResponse]) error {
+	return status.Error(codes.Unimplemented, "method UnpackByDisk not implemented")
 }
 func (UnimplementedFilesServer) mustEmbedUnimplementedFilesServer() {}
 func (UnimplementedFilesServer) testEmbeddedByValue()               {}
@@ -366,6 +408,20 @@ func _Files_Unpack_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Files_UnpackServer = grpc.ClientStreamingServer[UnpackRequest, TreeReport]
 
+func _Files_PackByDisk_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(FilesServer).PackByDisk(&grpc.GenericServerStream[PackByDiskRequest, PackByDiskResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Files_PackByDiskServer = grpc.BidiStreamingServer[PackByDiskRequest, PackByDiskResponse]
+
+func _Files_UnpackByDisk_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(FilesServer).UnpackByDisk(&grpc.GenericServerStream[UnpackByDiskRequest, UnpackByDiskResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Files_UnpackByDiskServer = grpc.BidiStreamingServer[UnpackByDiskRequest, UnpackByDiskResponse]
+
 // Files_ServiceDesc is the grpc.ServiceDesc for Files service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -411,6 +467,18 @@ var Files_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Unpack",
 			Handler:       _Files_Unpack_Handler,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "PackByDisk",
+			Handler:       _Files_PackByDisk_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "UnpackByDisk",
+			Handler:       _Files_UnpackByDisk_Handler,
+			ServerStreams: true,
 			ClientStreams: true,
 		},
 	},

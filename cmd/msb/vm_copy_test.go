@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,6 +68,19 @@ func TestVMCopiesGoBothWays(t *testing.T) {
 	msb("cp", "c:/etc/hostname", "a").want(t, 0, "")
 	if b, err := os.ReadFile(dir + "/a"); err != nil || string(b) != "c\n" {
 		t.Errorf("%q, %v", b, err)
+	}
+	// Longer than what is on the way at once, by the transfer disk: the kernel counts what it moved.
+	large := bytes.Repeat([]byte("msb copies 32 bytes in each line\n"), 9<<20/33)
+	if err := os.WriteFile(dir+"/large", large, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	moved := `for d in /sys/block/vd*; do test "$(cat $d/serial)" = transfer && awk '{print ($3*512 > %[1]d) ($7*512 > %[1]d)}' $d/stat; done; true`
+	inside(fmt.Sprintf(moved, 8<<20), "00\n")
+	msb("cp", "large", "c:/root/large").want(t, 0, "")
+	msb("cp", "c:/root/large", "back/large").want(t, 0, "")
+	inside(fmt.Sprintf(moved, 8<<20), "11\n")
+	if b, err := os.ReadFile(dir + "/back/large"); err != nil || !bytes.Equal(b, large) {
+		t.Errorf("%d bytes, %v", len(b), err)
 	}
 	inside("ln -s src /root/l", "")
 	msb("cp", "-L", "c:/root/l", "followed").want(t, 0, "")

@@ -126,7 +126,10 @@ func testKrun(t *testing.T) {
 	}
 	t.Run("output and exit code", func(t *testing.T) {
 		shared := filepath.Dir(write(t, "in", "of the host\n"))
-		onKrun(t, "-v", shared+":/work:rw", "--", "sh", "-c", "echo hi; echo $MSB_BACKEND; cat /work/in; echo of the guest > /work/out; exit 7").want(t, 7, "hi\nkrun\nof the host\n")
+		large := write(t, "large", strings.Repeat("x", 5<<20)+"end\n") // by the transfer disk, of which the kernel counts what it read
+		const byDisk = `for d in /sys/block/vd*; do test "$(cat $d/size)" = 32768 && awk '{print ($3*512 > 5*1024*1024)}' $d/stat; done`
+		onKrun(t, "-v", shared+":/work:rw", "--copy", large+":/large", "--", "sh", "-c", "echo hi; echo $MSB_BACKEND; cat /work/in; wc -c < /large; tail -c 4 /large; "+byDisk+"; echo of the guest > /work/out; exit 7").
+			want(t, 7, "hi\nkrun\nof the host\n5242884\nend\n1\n")
 		if b, err := os.ReadFile(filepath.Join(shared, "out")); err != nil || string(b) != "of the guest\n" {
 			t.Errorf("%q, %v", b, err)
 		}

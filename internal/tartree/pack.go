@@ -79,9 +79,24 @@ type packer struct {
 	links  map[linkID]string
 	held   bytes.Buffer
 	report Report
+
+	content copier
 	// changed is the first file that ErrChanged is about; more counts the others.
 	changed string
 	more    int
+}
+
+// copier copies contents. A guest whose processor is emulated needs few system calls more than little memory.
+type copier struct{ buf []byte }
+
+const copyBytes = 256 << 10
+
+// move copies about size bytes.
+func (c *copier) move(w io.Writer, r io.Reader, size int64) (int64, error) {
+	if want := int(min(max(size, 4<<10), copyBytes)); len(c.buf) < want {
+		c.buf = make([]byte, want)
+	}
+	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, c.buf)
 }
 
 // Pack writes the file or directory name of root to w as a PAX archive. A file
@@ -227,9 +242,9 @@ func (p *packer) file(name string, st fs.FileInfo) error {
 	if err := p.write(h, name); err != nil {
 		return err
 	}
-	n, err := io.CopyN(p.out, content, h.Size)
-	if errors.Is(err, io.EOF) {
-		_, err = io.CopyN(p.out, zeros{}, h.Size-n)
+	n, err := p.content.move(p.out, io.LimitReader(content, h.Size), h.Size)
+	if err == nil && n < h.Size {
+		_, err = p.content.move(p.out, io.LimitReader(zeros{}, h.Size-n), h.Size-n)
 	}
 	p.report.Bytes += h.Size
 	if err != nil {

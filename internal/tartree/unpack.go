@@ -66,6 +66,8 @@ type unpacker struct {
 	dirs   []dirMeta
 	names  int // bytes of the names of dirs
 	report Report
+
+	content copier
 }
 
 // Unpack extracts the archive r into root. Files that exist are replaced;
@@ -327,7 +329,7 @@ func (u *unpacker) storeFile(in io.Reader, h *tar.Header, name string) error {
 	if err != nil {
 		return err
 	}
-	n, err := io.Copy(f, in)
+	n, err := u.content.move(f, in, h.Size)
 	u.report.Bytes += n
 	err = errors.Join(err, f.Close())
 	if err == nil {

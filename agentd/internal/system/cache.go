@@ -96,7 +96,7 @@ func OpenCaches(ctx context.Context, list []Cache, shared *Disk, warn func(error
 }
 
 func mountCaches(ctx context.Context, shared Disk) error {
-	dev, err := shared.find(ctx)
+	dev, err := shared.Find(ctx)
 	if err != nil {
 		return err
 	}

@@ -30,8 +30,8 @@ func (d Disk) String() string {
 	return fmt.Sprintf("the disk %q", d.Device)
 }
 
-// find returns the device file.
-func (d Disk) find(ctx context.Context) (string, error) {
+// Find returns the device file.
+func (d Disk) Find(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, diskWait)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)

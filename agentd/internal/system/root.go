@@ -65,7 +65,7 @@ func (r Root) Assemble(ctx context.Context) error {
 			return fmt.Errorf("make room for the root: %w", err)
 		}
 	}
-	dev, err := r.Image.find(ctx)
+	dev, err := r.Image.Find(ctx)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (r Root) mountUpper(ctx context.Context) error {
 		}
 		return nil
 	}
-	dev, err := r.Upper.find(ctx)
+	dev, err := r.Upper.Find(ctx)
 	if err != nil {
 		return err
 	}

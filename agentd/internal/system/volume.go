@@ -48,7 +48,7 @@ func (v *Volume) open(ctx context.Context, dir string, warn func(error)) (tree i
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return -1, fmt.Errorf("make room for a volume: %w", err)
 	}
-	dev, err := v.Disk.find(ctx)
+	dev, err := v.Disk.Find(ctx)
 	if err != nil {
 		return -1, err
 	}

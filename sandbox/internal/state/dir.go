@@ -28,6 +28,8 @@ const (
 
 	LockFile  = "lock"
 	UpperDisk = "upper.ext4"
+	// TransferDisk has a name only while a machine starts.
+	TransferDisk = "transfer.disk"
 	// NewUpperDisk is one that is about to take the place of UpperDisk.
 	NewUpperDisk = UpperDisk + ".new"
 
@@ -59,7 +61,7 @@ const (
 	SSHKnownHosts = "ssh_known_hosts"
 )
 
-var runFile = lazyregexp.New(`^(lock|upper\.ext4(\.new)?|console\.log(\.1)?|supervisor\.log|audit\.jsonl(\.[0-9]+)?|cow-[0-9a-f]{16}\.base|layer[0-9]+|resolv\.conf|memory-[0-9a-f]{16})$`)
+var runFile = lazyregexp.New(`^(lock|upper\.ext4(\.new)?|transfer\.disk|console\.log(\.1)?|supervisor\.log|audit\.jsonl(\.[0-9]+)?|cow-[0-9a-f]{16}\.base|layer[0-9]+|resolv\.conf|memory-[0-9a-f]{16})$`)
 
 // RunForm is that of a sandbox's directory in run and kept.
 var RunForm = withJobs(owned.Files(runFile.MatchString))

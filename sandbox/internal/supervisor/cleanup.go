@@ -29,6 +29,7 @@ func (s *supervisor) cleanUp() error {
 		}
 	}
 	s.work.Wait()
+	s.transfer.close()
 	if s.gateway != nil {
 		errs = append(errs, s.access.settleOffline())
 	}

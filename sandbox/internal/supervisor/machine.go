@@ -33,6 +33,8 @@ const (
 	serialUpper = "upper"
 
 	serialCaches = "caches"
+
+	serialTransfer = "transfer"
 )
 
 func (s *supervisor) startMachine() error {
@@ -64,6 +66,9 @@ func (s *supervisor) startMachine() error {
 	}
 	spec.CallersGroup = s.plan.Containers              // whoever adds them accounts for them by it
 	spec.Warm = !s.plan.Cold && len(spec.Disks) == own // other disks would need a saved machine for each set of their sizes
+	if err := s.transfer.attach(s, &spec); err != nil {
+		return errors.Join(err, closeFiles(spec.Held))
+	}
 	var link netstack.Link
 	if !s.plan.NoNet {
 		conn, file, err := state.SocketPair()
@@ -180,6 +185,7 @@ func (s *supervisor) greetAgent() error {
 	if s.plan.UpperDisk != "" {
 		opts.Root.UpperDisk = agentclient.Disk{Serial: serialUpper, Device: "vdc"}
 	}
+	opts.Root.Transfer = s.transfer.guest
 	if err := s.addCaches(opts.Root); err != nil {
 		return err
 	}

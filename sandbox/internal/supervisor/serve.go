@@ -33,7 +33,7 @@ func (s *supervisor) announce() error {
 // serve answers the caller until it goes, the machine ends or the policy ends the sandbox.
 func (s *supervisor) serve() error {
 	s.work.Go(s.watchGuest)
-	also := agentclient.Services{Jobs: s.jobs, Ports: &s.ports, Supervisor: s, SSH: sshGuest{s}.serve, Save: s.memory.save, Tell: s.execEvent, Use: s.life.call, Refuse: s.pause.refuse}
+	also := agentclient.Services{Jobs: s.jobs, Ports: &s.ports, Supervisor: s, SSH: sshGuest{s}.serve, Save: s.memory.save, Tell: s.execEvent, Use: s.life.call, Transfer: s.transfer.host(), Refuse: s.pause.refuse}
 	if s.plan.Containers {
 		also.Containers = agentclient.NewContainerDirectories(func(d agentclient.HostDirectory) (uint32, func(), error) { return offerDirectory(s, d) })
 	}

@@ -57,6 +57,7 @@ type supervisor struct {
 	cacheDisk agentclient.Disk
 	agent     *agentclient.Client
 	shared    sharedPort
+	transfer  transferDisk
 	// greeted is agent, for callers that may come before it is set.
 	greeted  atomic.Pointer[agentclient.Client]
 	jobs     *jobkeeper.Keeper
@@ -194,6 +195,7 @@ func (s *supervisor) run(choose, hide func() error) error {
 	if err := s.greetAgent(); err != nil {
 		return s.endCause(err)
 	}
+	s.transfer.unname()
 	if err := s.shareDirectories(); errors.Is(err, agentclient.ErrAgentDead) {
 		return s.endCause(err)
 	} else if err != nil {

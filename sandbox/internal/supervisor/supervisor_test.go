@@ -317,6 +317,7 @@ func TestSupervisorsConfigureTheGuest(t *testing.T) {
 		if tc.disk {
 			disks = append(disks, vm.Disk{Path: "/upper", ID: serialUpper})
 		}
+		disks = append(disks, vm.Disk{Path: filepath.Join(p.Dir, state.TransferDisk), ID: serialTransfer})
 		if g.spec.CPUs != 2 || g.spec.MemoryMiB != 512 || !slices.Equal(g.spec.Disks, disks) || g.spec.ConsoleLog != filepath.Join(p.Dir, state.ConsoleLog) || (g.spec.Net != nil) != tc.net {
 			t.Errorf("%d: started with %+v", i, g.spec)
 		}

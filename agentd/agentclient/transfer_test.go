@@ -1,0 +1,280 @@
+package agentclient
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/internal/transfer"
+)
+
+// memoryDisk is a transfer disk that remembers which bytes were asked for.
+type memoryDisk struct {
+	mu    sync.Mutex
+	bytes []byte
+	read  []int64
+	fail  error
+}
+
+func (d *memoryDisk) ReadAt(b []byte, off int64) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.read = append(d.read, off)
+	return copy(b, d.bytes[off:]), d.fail
+}
+
+func (d *memoryDisk) WriteAt(b []byte, off int64) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return copy(d.bytes[off:], b), d.fail
+}
+
+// laneFiles is a guest whose calls by disk do what a test says.
+type laneFiles struct {
+	fakeFiles
+	pack   func(grpc.BidiStreamingServer[agentpb.PackByDiskRequest, agentpb.PackByDiskResponse]) error
+	unpack func(grpc.BidiStreamingServer[agentpb.UnpackByDiskRequest, agentpb.UnpackByDiskResponse]) error
+}
+
+func (f *laneFiles) PackByDisk(s grpc.BidiStreamingServer[agentpb.PackByDiskRequest, agentpb.PackByDiskResponse]) error {
+	return f.pack(s)
+}
+
+func (f *laneFiles) UnpackByDisk(s grpc.BidiStreamingServer[agentpb.UnpackByDiskRequest, agentpb.UnpackByDiskResponse]) error {
+	return f.unpack(s)
+}
+
+// attachLanes is a supervisor's client, the supervisor's own client, and the disk.
+func attachLanes(t *testing.T, f *laneFiles) (*Client, *Client, *memoryDisk) {
+	t.Helper()
+	guest, disk := dialFiles(t, f), &memoryDisk{bytes: make([]byte, transfer.DiskBytes)}
+	lis, err := net.Listen("unix", filepath.Join(t.TempDir(), "agent.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- Serve(ctx, lis, guest, Services{Transfer: NewTransferDisk(disk)}) }()
+	t.Cleanup(func() { cancel(); <-served })
+	conn, err := net.Dial("unix", lis.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Attach(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c, guest, disk
+}
+
+func packed(n uint32) *agentpb.PackByDiskResponse {
+	return &agentpb.PackByDiskResponse{Response: &agentpb.PackByDiskResponse_Written{Written: n}}
+}
+
+func packEnd() *agentpb.PackByDiskResponse {
+	return &agentpb.PackByDiskResponse{Response: &agentpb.PackByDiskResponse_Report{Report: &agentpb.TreeReport{Entries: 1}}}
+}
+
+// TestI12_OddPiecesEndTheSession: the host reads no byte for a piece that can't be, and none beyond a lane.
+func TestI12_OddPiecesEndTheSession(t *testing.T) {
+	t.Parallel()
+	for what, tt := range map[string]struct {
+		sent []*agentpb.PackByDiskResponse
+		ends bool // the whole session
+	}{
+		"empty":          {[]*agentpb.PackByDiskResponse{packed(0)}, true},
+		"long":           {[]*agentpb.PackByDiskResponse{packed(transfer.PieceBytes + 1)}, true},
+		"longest":        {[]*agentpb.PackByDiskResponse{packed(1<<32 - 1)}, true},
+		"nothing":        {[]*agentpb.PackByDiskResponse{{}}, true},
+		"no report":      {[]*agentpb.PackByDiskResponse{packed(512)}, false},
+		"behind the end": {[]*agentpb.PackByDiskResponse{packEnd(), packed(512)}, false},
+	} {
+		c, guest, disk := attachLanes(t, &laneFiles{pack: func(s grpc.BidiStreamingServer[agentpb.PackByDiskRequest, agentpb.PackByDiskResponse]) error {
+			for _, m := range tt.sent {
+				if err := s.Send(m); err != nil {
+					return err
+				}
+			}
+			return nil
+		}})
+		a, err := c.Files().Pack(t.Context(), "/x", "", false)
+		if err == nil {
+			_, err = io.Copy(io.Discard, a)
+			a.Close()
+		}
+		if !errors.Is(err, ErrProtocol) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if tt.ends && !errors.Is(guest.Err(), ErrProtocol) {
+			t.Errorf("%s: the session goes on: %v", what, guest.Err())
+		}
+		if disk.mu.Lock(); tt.ends && len(disk.read) > 0 {
+			t.Errorf("%s: read at %v", what, disk.read)
+		}
+		disk.mu.Unlock()
+	}
+}
+
+// TestI11_PiecesComeFromTheirLaneAlone: a guest that sends pieces without end, and waits for nothing, is read round and
+// round in one lane of its half.
+func TestI11_PiecesComeFromTheirLaneAlone(t *testing.T) {
+	t.Parallel()
+	const pieces = 3*transfer.Slots + 1
+	c, _, disk := attachLanes(t, &laneFiles{pack: func(s grpc.BidiStreamingServer[agentpb.PackByDiskRequest, agentpb.PackByDiskResponse]) error {
+		for range pieces {
+			if err := s.Send(packed(transfer.PieceBytes)); err != nil {
+				return err
+			}
+		}
+		return s.Send(packEnd())
+	}})
+	a, err := c.Files().Pack(t.Context(), "/x", "", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	if n, err := io.Copy(io.Discard, a); err != nil || n != pieces*transfer.PieceBytes {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	first := transfer.Offset(transfer.ToHost, 0, 0)
+	for i, at := range disk.read {
+		if at != transfer.Offset(transfer.ToHost, 0, i) || at < first || at >= first+transfer.Slots*transfer.PieceBytes {
+			t.Errorf("piece %d was read at %d", i, at)
+		}
+	}
+}
+
+// TestI11_UnreadPiecesStopTheSender: a guest that reads nothing gets a lane full, and no more. It may end the call before
+// it has read all, as it does with an archive's padding.
+func TestI11_UnreadPiecesStopTheSender(t *testing.T) {
+	t.Parallel()
+	unread := make(chan int, 1)
+	full, release := make(chan struct{}), make(chan struct{})
+	c, _, disk := attachLanes(t, &laneFiles{unpack: func(s grpc.BidiStreamingServer[agentpb.UnpackByDiskRequest, agentpb.UnpackByDiskResponse]) error {
+		n := -1 // the start
+		for range transfer.Slots + 1 {
+			if _, err := s.Recv(); err != nil {
+				return err
+			}
+			n++
+		}
+		close(full)
+		<-release
+		unread <- n
+		return s.Send(&agentpb.UnpackByDiskResponse{Response: &agentpb.UnpackByDiskResponse_Report{Report: &agentpb.TreeReport{Entries: 3}}})
+	}})
+	sent := &counter{r: bytes.NewReader(bytes.Repeat([]byte("0123456789abcdef"), 10*transfer.Slots*transfer.PieceBytes/16))}
+	ended := make(chan error, 1)
+	var report TreeReport
+	go func() {
+		var err error
+		report, err = c.Files().Unpack(t.Context(), "/x", sent, nil)
+		ended <- err
+	}()
+	<-full
+	close(release)
+	if err := <-ended; err != nil || report.Entries != 3 || <-unread != transfer.Slots {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if want := []byte("0123456789abcdef"); !bytes.HasPrefix(disk.bytes[transfer.Offset(transfer.ToGuest, 0, 3):], want) {
+		t.Error("the lane is not full")
+	}
+	if beyond := transfer.Offset(transfer.ToGuest, 1, 0); !bytes.Equal(disk.bytes[beyond:], make([]byte, transfer.DiskBytes-beyond)) {
+		t.Error("something was written beyond the lane")
+	}
+}
+
+type counter struct{ r io.Reader }
+
+func (c *counter) Read(b []byte) (int, error) { return c.r.Read(b) }
+
+// TestErrorsOfCallsByDiskAreTheGuests: those that come before the archive's end, and of the disk itself.
+func TestErrorsOfCallsByDiskAreTheGuests(t *testing.T) {
+	t.Parallel()
+	refused := status.Error(codes.InvalidArgument, "no such place")
+	f := &laneFiles{
+		pack: func(grpc.BidiStreamingServer[agentpb.PackByDiskRequest, agentpb.PackByDiskResponse]) error {
+			return refused
+		},
+		unpack: func(s grpc.BidiStreamingServer[agentpb.UnpackByDiskRequest, agentpb.UnpackByDiskResponse]) error {
+			if _, err := s.Recv(); err != nil {
+				return err
+			}
+			return refused
+		},
+	}
+	c, guest, disk := attachLanes(t, f)
+	long := bytes.NewReader(make([]byte, 3*transfer.Slots*transfer.PieceBytes))
+	for range 2*transfer.Lanes + 1 { // each gives its lane back
+		if _, err := c.Files().Pack(t.Context(), "/x", "", false); !errors.Is(err, ErrRefused) {
+			t.Errorf("pack: %v", err)
+		}
+		if _, err := c.Files().Unpack(t.Context(), "/x", long, nil); !errors.Is(err, ErrRefused) {
+			t.Errorf("unpack: %v", err)
+		}
+	}
+	disk.mu.Lock()
+	disk.fail = errors.New("disk is gone")
+	disk.mu.Unlock()
+	f.pack = func(s grpc.BidiStreamingServer[agentpb.PackByDiskRequest, agentpb.PackByDiskResponse]) error {
+		return s.Send(packed(512))
+	}
+	f.unpack = func(s grpc.BidiStreamingServer[agentpb.UnpackByDiskRequest, agentpb.UnpackByDiskResponse]) error {
+		for {
+			if _, err := s.Recv(); err != nil {
+				return err
+			}
+		}
+	}
+	a, err := c.Files().Pack(t.Context(), "/x", "", false)
+	if err == nil {
+		_, err = io.Copy(io.Discard, a)
+		a.Close()
+	}
+	if err == nil {
+		t.Error("an archive came from a disk that is gone")
+	}
+	if _, err := c.Files().Unpack(t.Context(), "/x", bytes.NewReader(make([]byte, 512)), nil); err == nil {
+		t.Error("an archive went to a disk that is gone")
+	}
+	if err := guest.Err(); err != nil {
+		t.Errorf("the session is over: %v", err)
+	}
+	f.unpack = func(grpc.BidiStreamingServer[agentpb.UnpackByDiskRequest, agentpb.UnpackByDiskResponse]) error {
+		return nil
+	}
+	if _, err := c.Files().Unpack(t.Context(), "/x", bytes.NewReader(nil), nil); err == nil {
+		t.Error("an extraction without a report succeeded")
+	}
+}
+
+// TestClientsCantUseLanesThemselves: a lane is the supervisor's to give.
+func TestClientsCantUseLanesThemselves(t *testing.T) {
+	t.Parallel()
+	c, _, _ := attachLanes(t, &laneFiles{})
+	pack, err := c.files.PackByDisk(t.Context())
+	if err == nil {
+		_, err = pack.Recv()
+	}
+	if status.Code(err) != codes.Unimplemented {
+		t.Errorf("pack: %v", err)
+	}
+	unpack, err := c.files.UnpackByDisk(t.Context())
+	if err == nil {
+		_, err = unpack.Recv()
+	}
+	if status.Code(err) != codes.Unimplemented {
+		t.Errorf("unpack: %v", err)
+	}
+}

@@ -1,0 +1,93 @@
+package supervisor
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/internal/transfer"
+	"github.com/msb-project/msb/internal/vm"
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+// TestTransferDisksComeLast: behind the others, as far as a machine has room, and with nothing that one before has left.
+func TestTransferDisksComeLast(t *testing.T) {
+	t.Parallel()
+	for n, device := range map[int]string{2: "vdc", 3: "vdd", 5: "vdf", 6: ""} {
+		s := &supervisor{plan: &state.Plan{Dir: t.TempDir()}}
+		path := filepath.Join(s.plan.Dir, state.TransferDisk)
+		if err := os.WriteFile(path, []byte("of another run"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		spec := vm.Spec{Disks: make([]vm.Disk, n)}
+		if err := s.transfer.attach(s, &spec); err != nil {
+			t.Fatal(err)
+		}
+		if device == "" {
+			if len(spec.Disks) != n || s.transfer.host() != nil || s.transfer.guest != (agentclient.Disk{}) {
+				t.Errorf("a full machine has %+v, and its guest %+v", spec.Disks, s.transfer.guest)
+			}
+			continue
+		}
+		if len(spec.Disks) != n+1 || spec.Disks[n] != (vm.Disk{Path: path, ID: serialTransfer}) || s.transfer.guest != (agentclient.Disk{Serial: serialTransfer, Device: device}) || s.transfer.host() == nil {
+			t.Errorf("the machine has %+v, the guest %+v", spec.Disks, s.transfer.guest)
+		}
+		head := make([]byte, 20)
+		if info, err := os.Stat(path); err != nil || info.Size() != transfer.DiskBytes || info.Mode() != 0o600 {
+			t.Errorf("%v, %v", info, err)
+		}
+		if _, err := s.transfer.file.ReadAt(head, 0); err != nil || string(head) != string(make([]byte, len(head))) {
+			t.Errorf("it begins with %q, %v", head, err)
+		}
+		s.transfer.close()
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a file stays: %v", err)
+		}
+	}
+}
+
+// TestTransferDisksHaveNoNameWhileTheyAreUsed: a supervisor that is killed leaves nothing of what was copied.
+func TestTransferDisksHaveNoNameWhileTheyAreUsed(t *testing.T) {
+	t.Parallel()
+	p := newPlan(t, t.TempDir(), "")
+	g := &guestVM{}
+	s, info := superviseFake(t, g, p)
+	if info == nil {
+		t.Fatal(<-s.ended)
+	}
+	if d := g.greeting.GetRoot().GetTransfer(); d.GetSerial() != serialTransfer || d.GetDevice() != "vdc" {
+		t.Errorf("the guest was told of %v", d)
+	}
+	if s.transfer.host() == nil {
+		t.Error("the machine has no transfer disk")
+	}
+	if _, err := os.Stat(filepath.Join(p.Dir, state.TransferDisk)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it has a name: %v", err)
+	}
+	s.cancel(errCallerGone)
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMachinesThatGoOnUseNoTransferDisk: the guest may be in the middle of calls that this process knows nothing of. The
+// machine has the disk that it was saved with.
+func TestMachinesThatGoOnUseNoTransferDisk(t *testing.T) {
+	t.Parallel()
+	s := &supervisor{plan: &state.Plan{Dir: t.TempDir()}}
+	s.memory.from = &state.SavedMemory{}
+	spec := vm.Spec{Disks: make([]vm.Disk, 3)}
+	if err := s.transfer.attach(s, &spec); err != nil {
+		t.Fatal(err)
+	}
+	if len(spec.Disks) != 4 || s.transfer.host() != nil || s.transfer.guest != (agentclient.Disk{}) {
+		t.Errorf("%+v, %+v", spec.Disks, s.transfer)
+	}
+	s.transfer.unname()
+	if list, err := os.ReadDir(s.plan.Dir); err != nil || len(list) != 0 {
+		t.Errorf("%v stay, %v", list, err)
+	}
+}
