@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -32,8 +33,10 @@ import (
 
 	"github.com/msb-project/msb/agentd/agentpb"
 	"github.com/msb-project/msb/internal/handoff"
+	"github.com/msb-project/msb/internal/transfer"
 	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/internal/vm/hypervisors"
+	"github.com/msb-project/msb/sandbox/internal/state"
 	"github.com/msb-project/msb/sandbox/internal/supervisor"
 )
 
@@ -114,6 +117,12 @@ func (fakeBackend) Start(_ context.Context, spec vm.Spec) (vm.Machine, error) {
 	}
 	m := &fakeMachine{boot: rand.Text(), memory: spec.MemoryMiB, cmd: cmd, life: life, done: make(chan struct{}), disk: disk, readOnly: readOnly}
 	for _, d := range spec.Disks {
+		if filepath.Base(d.Path) == state.TransferDisk { // which every machine has
+			if m.transfer, err = os.OpenFile(d.Path, os.O_RDWR, 0); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		m.greeted.Disks = append(m.greeted.Disks, fmt.Sprintf("%s %t", d.Path, d.ReadOnly))
 	}
 	m.host, m.far = net.Pipe()
@@ -170,6 +179,7 @@ type fakeMachine struct {
 	done      chan struct{}
 	over      sync.Once
 	disk      *os.File
+	transfer  *os.File // nil for none
 	readOnly  bool
 	boot      string // differs from boot to boot
 	memory    int    // MiB
@@ -458,6 +468,67 @@ func (f fakeFiles) Unpack(s agentpb.Files_UnpackServer) error {
 		f.machine.note(path.Join(to, h.Name))
 	}
 	return s.SendAndClose(&agentpb.TreeReport{Entries: 1, Bytes: 4})
+}
+
+// byDisk is a stream of what goes by the transfer disk: Send and Recv are those of Pack and Unpack.
+type byDisk[Req, Resp any] struct {
+	grpc.BidiStreamingServer[Req, Resp]
+	disk       *os.File
+	lane, next int
+}
+
+type (
+	packByDisk   byDisk[agentpb.PackByDiskRequest, agentpb.PackByDiskResponse]
+	unpackByDisk byDisk[agentpb.UnpackByDiskRequest, agentpb.UnpackByDiskResponse]
+)
+
+func (p *packByDisk) Send(m *agentpb.PackResponse) error {
+	if r := m.GetReport(); r != nil {
+		return p.BidiStreamingServer.Send(&agentpb.PackByDiskResponse{Response: &agentpb.PackByDiskResponse_Report{Report: r}})
+	}
+	if _, err := p.disk.WriteAt(m.GetData(), transfer.Offset(transfer.ToHost, p.lane, p.next)); err != nil {
+		return err
+	}
+	p.next++
+	if err := p.BidiStreamingServer.Send(&agentpb.PackByDiskResponse{Response: &agentpb.PackByDiskResponse_Written{Written: uint32(len(m.GetData()))}}); err != nil {
+		return err
+	}
+	_, err := p.Recv()
+	return err
+}
+
+func (u *unpackByDisk) Recv() (*agentpb.UnpackRequest, error) {
+	m, err := u.BidiStreamingServer.Recv()
+	if err != nil {
+		return nil, err
+	}
+	if start := m.GetStart(); start != nil {
+		u.lane = int(start.GetLane())
+		return &agentpb.UnpackRequest{Request: &agentpb.UnpackRequest_Start{Start: start.GetUnpack()}}, nil
+	}
+	data := make([]byte, m.GetWritten())
+	if _, err := u.disk.ReadAt(data, transfer.Offset(transfer.ToGuest, u.lane, u.next)); err != nil {
+		return nil, err
+	}
+	u.next++
+	read := &agentpb.UnpackByDiskResponse{Response: &agentpb.UnpackByDiskResponse_Read{Read: true}}
+	return &agentpb.UnpackRequest{Request: &agentpb.UnpackRequest_Data{Data: data}}, u.Send(read)
+}
+
+func (u *unpackByDisk) SendAndClose(r *agentpb.TreeReport) error {
+	return u.Send(&agentpb.UnpackByDiskResponse{Response: &agentpb.UnpackByDiskResponse_Report{Report: r}})
+}
+
+func (f fakeFiles) PackByDisk(s agentpb.Files_PackByDiskServer) error {
+	m, err := s.Recv()
+	if err != nil {
+		return err
+	}
+	return f.Pack(m.GetStart().GetPack(), &packByDisk{s, f.machine.transfer, int(m.GetStart().GetLane()), 0})
+}
+
+func (f fakeFiles) UnpackByDisk(s agentpb.Files_UnpackByDiskServer) error {
+	return f.Unpack(&unpackByDisk{BidiStreamingServer: s, disk: f.machine.transfer})
 }
 
 func (f fakeFiles) Change(_ context.Context, r *agentpb.ChangeRequest) (*agentpb.ChangeResponse, error) {
