@@ -81,19 +81,24 @@ test-fast: ## every test that needs no virtual machine, with the race detector
 test-differential: ## random clients on random policies: the gateway and the review must agree (60 s)
 	MSB_DIFFERENTIAL=60s $(GOTEST) ./review -run 'TestI16_Random' -count 1
 
-# An emulated guest takes one processor, and an emulated host another, so two run beside each other, and with
-# them those that mostly wait.
+.PHONY: test-faults
+FAULTS ?= all
+test-faults: ## a fault at each step of each verb that writes state, and every two verbs at once (an hour); FAULTS=start,stop: of these
+	MSB_TEST_FAULTS=$(FAULTS) $(GOTEST) -v -timeout 3h ./sandbox -run '^TestI13_(FaultsAtEveryStepLoseNothing|ConcurrentVerbsAreSerialised|KilledRestoresLeaveOneInstant)$$'
+
+# An emulated host takes one processor, and only one runs at a time: libkrun's own tests, then those of msb with libkrun. An
+# emulated guest takes another; they run beside it, those that mostly wait beside those that don't.
 # The last line tells how often an emulated host, or a sandbox in one, had to be started again.
 VM_WAITING := ^TestVM(Lifetimes|DamagedCachesAreHealed|SDKIsAModule|OtherServersRunInside|RestartsOfACommand|CrashedGuestsRestart|ServicesComeBack)$$
+GOTEST_VM := $(GOTEST) -tags vmtest -p 1 -timeout 20m
 test-vm: export MSB_TEST_RETRIES = $(CURDIR)/bin/vm-retries
 test-vm: ## the tests that boot real guests (QEMU emulation, libkrun inside an emulated host)
 	@mkdir -p bin && : > $$MSB_TEST_RETRIES
-	$(GOTEST) -p 1 -timeout 15m $(VMM)
-	$(GOTEST) -tags vmtest -timeout 20m -run '^TestVM' -skip '$(VM_WAITING)' ./cmd/msb & beside=$$!; \
-	$(GOTEST) -tags vmtest -timeout 20m -run '$(VM_WAITING)' ./cmd/msb & waiting=$$!; \
-	$(GOTEST) -tags vmtest -p 1 -timeout 20m -run 'VM' ./agentd ./sandbox; small=$$?; \
-	$(GOTEST) -tags vmtest -timeout 20m -run 'VM' -skip '^TestVM' ./cmd/msb; rest=$$?; \
-	wait $$beside && wait $$waiting && exit $$((small + rest))
+	($(GOTEST) ./internal/vm/krun; krun=$$?; $(GOTEST_VM) -run 'VM' -skip '^TestVM' ./cmd/msb && exit $$krun) & host=$$!; \
+	($(GOTEST) ./internal/vm/qemu; qemu=$$?; $(GOTEST_VM) -run '$(VM_WAITING)' ./cmd/msb; waiting=$$?; \
+	$(GOTEST_VM) -run 'VM' ./agentd ./sandbox && exit $$((qemu + waiting))) & small=$$!; \
+	$(GOTEST_VM) -run '^TestVM' -skip '$(VM_WAITING)' ./cmd/msb; guests=$$?; \
+	wait $$host; host=$$?; wait $$small; exit $$((host + $$? + guests))
 	@cat $$MSB_TEST_RETRIES; echo "test-vm: $$(wc -l < $$MSB_TEST_RETRIES) retries of emulated hosts"
 
 .PHONY: shim node-image test-containerd
