@@ -33,7 +33,7 @@ type diskSession struct {
 	disk  *os.File
 }
 
-// byDisk makes one. The disk is a file, whose requests the kernel's cache may answer: both ends are in this process.
+// byDisk makes one. The disk is a file, which the guest reads and writes past the kernel's cache, as it does a device.
 func byDisk(t *testing.T) *diskSession {
 	t.Helper()
 	disk, err := os.OpenFile(filepath.Join(t.TempDir(), "disk"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -43,10 +43,22 @@ func byDisk(t *testing.T) *diskSession {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { disk.Close() }) // when the guest has ended
-	guest := dial(t, agentclient.Options{}, func(s *server) { s.files.transfer = newTransferDisk(int(disk.Fd())) })
-	return &diskSession{viaProxy(t, guest, agentclient.Services{Transfer: agentclient.NewTransferDisk(disk)}), guest, disk}
+	fd, err := unix.Open(disk.Name(), unix.O_RDWR|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.EINVAL) { // the file system has no such files
+		fd, err = unix.Open(disk.Name(), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { disk.Close(); unix.Close(fd) }) // when the guest has ended
+	guest := dial(t, agentclient.Options{}, func(s *server) { s.files.transfer = newTransferDisk(fd) })
+	return &diskSession{viaProxy(t, guest, agentclient.Services{Transfer: agentclient.NewTransferDisk(roomy{disk})}), guest, disk}
 }
+
+// roomy is a disk that has room.
+type roomy struct{ *os.File }
+
+func (roomy) Reserve(int64, int64) error { return nil }
 
 // used counts the slots of a direction that something was written to.
 func (d *diskSession) used(t *testing.T, direction transfer.Direction) (slots int) {
@@ -306,6 +318,15 @@ func TestAgentsWithoutADiskHaveNoLanes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := stream.Recv(); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "no lane") {
+		t.Error(err)
+	}
+}
+
+// TestHandshakesNeedTheDiskTheyName: else the host would send what nobody reads.
+func TestHandshakesNeedTheDiskTheyName(t *testing.T) {
+	s := newSession(t)
+	_, err := agentclient.Dial(t.Context(), s.host, agentclient.Options{Root: &agentclient.Root{Transfer: agentclient.Disk{Serial: "nosuch"}}})
+	if err == nil || !strings.Contains(err.Error(), "nosuch") {
 		t.Error(err)
 	}
 }

@@ -18,6 +18,8 @@ import (
 type TransferFile interface {
 	io.ReaderAt
 	io.WriterAt
+	// Reserve makes sure that the machine has room for a part of it.
+	Reserve(off, n int64) error
 }
 
 // TransferDisk sends archives by a transfer disk.
@@ -46,13 +48,17 @@ type lane struct {
 	next      int // piece
 }
 
-// use takes a lane, if there is one; done gives it back. The guest's end waits for a call that it still answers.
+// use takes a lane, if there is one and room for it; done gives it back. The guest's end waits for a call that it still answers.
 func (t *TransferDisk) use(d transfer.Direction) (l *lane, done func()) {
 	if t == nil {
 		return nil, nil
 	}
 	select {
 	case n := <-t.free[d]:
+		if t.file.Reserve(transfer.Offset(d, n, 0), transfer.Slots*transfer.PieceBytes) != nil {
+			t.free[d] <- n
+			return nil, nil
+		}
 		return &lane{file: t.file, direction: d, number: n}, func() { t.free[d] <- n }
 	default:
 		return nil, nil
@@ -64,7 +70,7 @@ type diskError struct{ error }
 
 // GRPCStatus tells the client.
 func (e diskError) GRPCStatus() *status.Status {
-	return status.New(codes.Internal, "the transfer disk: "+e.Error())
+	return status.New(codes.Aborted, "the transfer disk, on this machine: "+e.Error())
 }
 
 func (l *lane) move(call func([]byte, int64) (int, error), b []byte) error {

@@ -7,8 +7,10 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -23,7 +25,18 @@ type memoryDisk struct {
 	mu    sync.Mutex
 	bytes []byte
 	read  []int64
+	wrote []int64
 	fail  error
+	full  error
+}
+
+func (d *memoryDisk) Reserve(off, n int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if off < 0 || off+n > int64(len(d.bytes)) {
+		return io.ErrUnexpectedEOF
+	}
+	return d.full
 }
 
 func (d *memoryDisk) ReadAt(b []byte, off int64) (int, error) {
@@ -36,22 +49,30 @@ func (d *memoryDisk) ReadAt(b []byte, off int64) (int, error) {
 func (d *memoryDisk) WriteAt(b []byte, off int64) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.wrote = append(d.wrote, off)
 	return copy(d.bytes[off:], b), d.fail
 }
 
 // laneFiles is a guest whose calls by disk do what a test says.
 type laneFiles struct {
 	fakeFiles
+	mu     sync.Mutex
 	pack   func(grpc.BidiStreamingServer[agentpb.PackByDiskRequest, agentpb.PackByDiskResponse]) error
 	unpack func(grpc.BidiStreamingServer[agentpb.UnpackByDiskRequest, agentpb.UnpackByDiskResponse]) error
 }
 
 func (f *laneFiles) PackByDisk(s grpc.BidiStreamingServer[agentpb.PackByDiskRequest, agentpb.PackByDiskResponse]) error {
-	return f.pack(s)
+	f.mu.Lock()
+	pack := f.pack
+	f.mu.Unlock()
+	return pack(s)
 }
 
 func (f *laneFiles) UnpackByDisk(s grpc.BidiStreamingServer[agentpb.UnpackByDiskRequest, agentpb.UnpackByDiskResponse]) error {
-	return f.unpack(s)
+	f.mu.Lock()
+	unpack := f.unpack
+	f.mu.Unlock()
+	return unpack(s)
 }
 
 // attachLanes is a supervisor's client, the supervisor's own client, and the disk.
@@ -148,6 +169,8 @@ func TestI11_PiecesComeFromTheirLaneAlone(t *testing.T) {
 		t.Errorf("%d bytes, %v", n, err)
 	}
 	first := transfer.Offset(transfer.ToHost, 0, 0)
+	disk.mu.Lock()
+	defer disk.mu.Unlock()
 	for i, at := range disk.read {
 		if at != transfer.Offset(transfer.ToHost, 0, i) || at < first || at >= first+transfer.Slots*transfer.PieceBytes {
 			t.Errorf("piece %d was read at %d", i, at)
@@ -155,49 +178,43 @@ func TestI11_PiecesComeFromTheirLaneAlone(t *testing.T) {
 	}
 }
 
-// TestI11_UnreadPiecesStopTheSender: a guest that reads nothing gets a lane full, and no more. It may end the call before
-// it has read all, as it does with an archive's padding.
+// TestI11_UnreadPiecesStopTheSender: a guest that reads nothing gets a lane full, and for each piece that it has read one
+// more. It may end the call before it has read all, as it does with an archive's padding.
 func TestI11_UnreadPiecesStopTheSender(t *testing.T) {
 	t.Parallel()
-	unread := make(chan int, 1)
-	full, release := make(chan struct{}), make(chan struct{})
 	c, _, disk := attachLanes(t, &laneFiles{unpack: func(s grpc.BidiStreamingServer[agentpb.UnpackByDiskRequest, agentpb.UnpackByDiskResponse]) error {
-		n := -1 // the start
-		for range transfer.Slots + 1 {
+		for range 1 + transfer.Slots { // the start too
 			if _, err := s.Recv(); err != nil {
 				return err
 			}
-			n++
 		}
-		close(full)
-		<-release
-		unread <- n
+		if err := s.Send(&agentpb.UnpackByDiskResponse{Response: &agentpb.UnpackByDiskResponse_Read{Read: true}}); err != nil {
+			return err
+		}
+		if _, err := s.Recv(); err != nil {
+			return err
+		}
+		time.Sleep(200 * time.Millisecond) // for a sender that doesn't wait
 		return s.Send(&agentpb.UnpackByDiskResponse{Response: &agentpb.UnpackByDiskResponse_Report{Report: &agentpb.TreeReport{Entries: 3}}})
 	}})
-	sent := &counter{r: bytes.NewReader(bytes.Repeat([]byte("0123456789abcdef"), 10*transfer.Slots*transfer.PieceBytes/16))}
-	ended := make(chan error, 1)
-	var report TreeReport
-	go func() {
-		var err error
-		report, err = c.Files().Unpack(t.Context(), "/x", sent, nil)
-		ended <- err
-	}()
-	<-full
-	close(release)
-	if err := <-ended; err != nil || report.Entries != 3 || <-unread != transfer.Slots {
+	sent := bytes.NewReader(bytes.Repeat([]byte("0123456789abcdef"), 10*transfer.Slots*transfer.PieceBytes/16))
+	report, err := c.Files().Unpack(t.Context(), "/x", sent, nil)
+	if err != nil || report.Entries != 3 {
 		t.Errorf("%+v, %v", report, err)
 	}
-	if want := []byte("0123456789abcdef"); !bytes.HasPrefix(disk.bytes[transfer.Offset(transfer.ToGuest, 0, 3):], want) {
-		t.Error("the lane is not full")
+	disk.mu.Lock()
+	defer disk.mu.Unlock()
+	var want []int64
+	for n := range transfer.Slots + 1 {
+		want = append(want, transfer.Offset(transfer.ToGuest, 0, n))
+	}
+	if !slices.Equal(disk.wrote, want) {
+		t.Errorf("pieces were written at %v, want %v", disk.wrote, want)
 	}
 	if beyond := transfer.Offset(transfer.ToGuest, 1, 0); !bytes.Equal(disk.bytes[beyond:], make([]byte, transfer.DiskBytes-beyond)) {
 		t.Error("something was written beyond the lane")
 	}
 }
-
-type counter struct{ r io.Reader }
-
-func (c *counter) Read(b []byte) (int, error) { return c.r.Read(b) }
 
 // TestErrorsOfCallsByDiskAreTheGuests: those that come before the archive's end, and of the disk itself.
 func TestErrorsOfCallsByDiskAreTheGuests(t *testing.T) {
@@ -227,6 +244,7 @@ func TestErrorsOfCallsByDiskAreTheGuests(t *testing.T) {
 	disk.mu.Lock()
 	disk.fail = errors.New("disk is gone")
 	disk.mu.Unlock()
+	f.mu.Lock()
 	f.pack = func(s grpc.BidiStreamingServer[agentpb.PackByDiskRequest, agentpb.PackByDiskResponse]) error {
 		return s.Send(packed(512))
 	}
@@ -237,25 +255,51 @@ func TestErrorsOfCallsByDiskAreTheGuests(t *testing.T) {
 			}
 		}
 	}
+	f.mu.Unlock()
 	a, err := c.Files().Pack(t.Context(), "/x", "", false)
 	if err == nil {
 		_, err = io.Copy(io.Discard, a)
 		a.Close()
 	}
-	if err == nil {
-		t.Error("an archive came from a disk that is gone")
+	if !errors.Is(err, ErrRefused) {
+		t.Errorf("an archive from a disk that is gone: %v", err)
 	}
-	if _, err := c.Files().Unpack(t.Context(), "/x", bytes.NewReader(make([]byte, 512)), nil); err == nil {
-		t.Error("an archive went to a disk that is gone")
+	if _, err := c.Files().Unpack(t.Context(), "/x", bytes.NewReader(make([]byte, 512)), nil); !errors.Is(err, ErrRefused) {
+		t.Errorf("an archive to a disk that is gone: %v", err)
 	}
-	if err := guest.Err(); err != nil {
+	if err := errors.Join(guest.Err(), c.Err()); err != nil {
 		t.Errorf("the session is over: %v", err)
 	}
+	f.mu.Lock()
 	f.unpack = func(grpc.BidiStreamingServer[agentpb.UnpackByDiskRequest, agentpb.UnpackByDiskResponse]) error {
 		return nil
 	}
-	if _, err := c.Files().Unpack(t.Context(), "/x", bytes.NewReader(nil), nil); err == nil {
-		t.Error("an extraction without a report succeeded")
+	f.mu.Unlock()
+	if _, err := c.Files().Unpack(t.Context(), "/x", bytes.NewReader(nil), nil); err == nil || !errors.Is(guest.Err(), ErrProtocol) {
+		t.Errorf("an extraction without a report: %v, and the session: %v", err, guest.Err())
+	}
+}
+
+// TestFullDisksLeaveThePort: who copies from a machine whose disk is full may do so because it is.
+func TestFullDisksLeaveThePort(t *testing.T) {
+	t.Parallel()
+	f := &laneFiles{fakeFiles: fakeFiles{parts: []*agentpb.PackResponse{{Data: []byte("by the port")}, {Report: &agentpb.TreeReport{}}}}}
+	f.pack = func(s grpc.BidiStreamingServer[agentpb.PackByDiskRequest, agentpb.PackByDiskResponse]) error {
+		return errors.Join(s.Send(packed(512)), s.Send(packEnd()))
+	}
+	c, _, disk := attachLanes(t, f)
+	for _, full := range []error{errors.New("no space left"), nil} {
+		disk.mu.Lock()
+		disk.full = full
+		disk.mu.Unlock()
+		a, err := c.Files().Pack(t.Context(), "/x", "", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(a)
+		if a.Close(); err != nil || (string(b) == "by the port") != (full != nil) {
+			t.Errorf("%v: %q, %v", full, b, err)
+		}
 	}
 }
 

@@ -63,8 +63,11 @@ func (t *transferDisk) host() *agentclient.TransferDisk {
 	if t.file == nil {
 		return nil
 	}
-	return agentclient.NewTransferDisk(t.file)
+	return agentclient.NewTransferDisk(transferFile{t.file})
 }
+
+// transferFile is sparse until something is copied.
+type transferFile struct{ *os.File }
 
 func (t *transferDisk) close() {
 	t.unname()

@@ -42,6 +42,15 @@ func TestTransferDisksComeLast(t *testing.T) {
 		if _, err := s.transfer.file.ReadAt(head, 0); err != nil || string(head) != string(make([]byte, len(head))) {
 			t.Errorf("it begins with %q, %v", head, err)
 		}
+		// Sparse until something is copied, and a lane's room is kept then.
+		took := func() int64 { _, used := diskUsage(path); return used }
+		before, file := took(), transferFile{s.transfer.file}
+		if err := file.Reserve(transfer.Offset(transfer.ToHost, 1, 0), 4<<20); err != nil || before > 64<<10 || took() < 4<<20 {
+			t.Errorf("it took %d bytes, and %d with a lane in use: %v", before, took(), err)
+		}
+		if err := file.Reserve(-1, 1); err == nil {
+			t.Error("room that can't be had was had")
+		}
 		s.transfer.close()
 		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("a file stays: %v", err)
