@@ -69,14 +69,18 @@ PURE := ./docs ./egress/probe ./egress/session ./policies/... ./review ./secretp
 # it in the packages that do it.
 # A program with the detector sleeps a second before it ends, in case a race comes late; tests start hundreds of such programs.
 test-fast: export GORACE = atexit_sleep_ms=10
+# Beside the slow packages: those without the detector, the modules of their own, and TestI11_IdleFlowsAreSmall, which looks
+# at memory and would see the detector's.
 test-fast: ## every test that needs no virtual machine, with the race detector
-	$(GOTEST) ./cmd/msb $(PURE) & plain=$$!; \
+	(failed=0; \
+	$(GOTEST) ./cmd/msb $(PURE) || failed=1; \
+	$(GO) -C bench/report test $(GOTEST_FLAGS) ./... || failed=1; \
+	$(GO) -C shim test $(GOTEST_FLAGS) -race ./... || failed=1; \
+	$(GO) -C deploy test $(GOTEST_FLAGS) ./... || failed=1; \
+	$(GOTEST) -run '^TestI11_IdleFlowsAreSmall$$' ./netstack || failed=1; \
+	exit $$failed) & beside=$$!; \
 	$(GOTEST) -race $(SLOW) $$(comm -23 <($(GO) list ./... | grep -v -E '/internal/vm/(qemu|krun)$$|/cmd/msb$$' | sort) <($(GO) list $(PURE) | sort)); others=$$?; \
-	wait $$plain && exit $$others
-	$(GO) -C bench/report test $(GOTEST_FLAGS) ./... # a module of its own
-	$(GO) -C shim test $(GOTEST_FLAGS) -race ./... # likewise
-	$(GO) -C deploy test $(GOTEST_FLAGS) ./... # likewise
-	$(GOTEST) -run '^TestI11_IdleFlowsAreSmall$$' ./netstack # built without the detector, which takes memory too
+	wait $$beside && exit $$others
 
 test-differential: ## random clients on random policies: the gateway and the review must agree (60 s)
 	MSB_DIFFERENTIAL=60s $(GOTEST) ./review -run 'TestI16_Random' -count 1
