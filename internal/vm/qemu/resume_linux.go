@@ -74,7 +74,9 @@ func (b *Backend) loadSaved(ctx context.Context, spec *vm.Spec, mon *monitor, w 
 	fed := make(chan error, 1)
 	go func() {
 		_, err := io.CopyBuffer(onlyWriter{w}, onlyReader{spec.Resume.State}, make([]byte, copyBytes))
-		if err != nil {
+		if err == nil {
+			err = w.Close() // or QEMU waits for the rest of one that was cut
+		} else {
 			cancel(err)
 		}
 		fed <- err
@@ -91,9 +93,13 @@ func (b *Backend) loadSaved(ctx context.Context, spec *vm.Spec, mon *monitor, w 
 		if wrong := <-fed; wrong != nil && !errors.Is(wrong, os.ErrDeadlineExceeded) {
 			err = wrong
 		}
-		return errors.Join(fmt.Errorf("%w: %w", vm.ErrNotResumed, err), w.Close())
+		_ = w.Close() // it may be closed
+		return fmt.Errorf("%w: %w", vm.ErrNotResumed, err)
 	}
-	return errors.Join(<-fed, w.Close())
+	if err = <-fed; err != nil {
+		_ = w.Close() // of no use any more
+	}
+	return err
 }
 
 // ownWords adds why QEMU ended, if it did.
