@@ -196,8 +196,9 @@ func TestNothingIsLeftOfAKilledShim(t *testing.T) {
 		name   string
 		exited *leftExit
 		served bool
+		dies   time.Duration // its socket still answers for as long
 		want   int
-	}{{"killed while it ran", nil, false, 137}, {"killed after the end", &leftExit{3, exited}, false, 3}, {"served by another shim", nil, true, 137}} {
+	}{{"killed while it ran", nil, false, 0, 137}, {"killed after the end", &leftExit{3, exited}, false, 0, 3}, {"dying", nil, false, 300 * time.Millisecond, 137}, {"served by another shim", nil, true, 0, 137}} {
 		for _, h := range hierarchies {
 			if err := os.MkdirAll(path.Join(h.root, group), 0o755); err != nil {
 				t.Fatal(err)
@@ -210,7 +211,11 @@ func TestNothingIsLeftOfAKilledShim(t *testing.T) {
 		}
 		if !c.served {
 			listener.(*net.UnixListener).SetUnlinkOnClose(false)
-			_ = listener.Close()
+			if c.dies == 0 {
+				_ = listener.Close()
+			} else {
+				time.AfterFunc(c.dies, func() { _ = listener.Close() })
+			}
 		}
 		err = errors.Join(
 			os.MkdirAll(machine, 0o700), os.WriteFile(filepath.Join(machine, "lock"), nil, 0o600), // that no process holds

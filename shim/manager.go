@@ -155,14 +155,21 @@ func (manager) Stop(ctx context.Context, id string) (containerdshim.StopStatus, 
 	return status, errors.Join(err, removeSocket(bundle), left.clean(ctx), unmountRoot(bundle))
 }
 
-// removeSocket removes the socket of a shim that was killed.
+// dying is how long a shim may take to its end once it was killed: its sockets close one after the other.
+const dying = time.Second
+
+// removeSocket removes the socket of a shim that was killed. One that somebody still listens at stays.
 func removeSocket(bundle string) error {
 	address, err := containerdshim.ReadAddress(filepath.Join(bundle, addressFile))
 	if err != nil { // this container's shim was another one's, too
 		return nil //nolint:nilerr // see above
 	}
-	if containerdshim.CanConnect(address) {
-		return nil
+	tick := time.NewTicker(dying / 50)
+	defer tick.Stop()
+	for end := time.Now().Add(dying); containerdshim.CanConnect(address); <-tick.C {
+		if time.Now().After(end) {
+			return nil
+		}
 	}
 	if err := containerdshim.RemoveSocket(address); !errors.Is(err, fs.ErrNotExist) {
 		return err
