@@ -487,7 +487,7 @@ func (p *packByDisk) Send(m *agentpb.PackResponse) error {
 		return p.BidiStreamingServer.Send(&agentpb.PackByDiskResponse{Response: &agentpb.PackByDiskResponse_Report{Report: r}})
 	}
 	if _, err := p.disk.WriteAt(m.GetData(), transfer.Offset(transfer.ToHost, p.lane, p.next)); err != nil {
-		return err
+		return status.Error(codes.InvalidArgument, err.Error()) // as the agent's
 	}
 	p.next++
 	if err := p.BidiStreamingServer.Send(&agentpb.PackByDiskResponse{Response: &agentpb.PackByDiskResponse_Written{Written: uint32(len(m.GetData()))}}); err != nil {
@@ -508,7 +508,7 @@ func (u *unpackByDisk) Recv() (*agentpb.UnpackRequest, error) {
 	}
 	data := make([]byte, m.GetWritten())
 	if _, err := u.disk.ReadAt(data, transfer.Offset(transfer.ToGuest, u.lane, u.next)); err != nil {
-		return nil, err
+		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	u.next++
 	read := &agentpb.UnpackByDiskResponse{Response: &agentpb.UnpackByDiskResponse_Read{Read: true}}

@@ -26,6 +26,7 @@ import (
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/image/ext4disk"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/policies/grants"
 	"github.com/msb-project/msb/sandbox/internal/state"
@@ -178,7 +179,7 @@ func (o operation) do(ctx context.Context, h *Home) (string, error) {
 		_, err := h.Caches().renew(func(dir, _ string) (*state.StoredCaches, error) {
 			kept := newStoredCaches()
 			kept.Tools["pip"] = state.StoredCache{Bytes: 1, Sandbox: "web"}
-			return kept, os.WriteFile(filepath.Join(dir, state.CacheDisk), []byte("disk"), 0o600)
+			return kept, ext4disk.CreateEmpty(filepath.Join(dir, state.CacheDisk), 64<<20)
 		})
 		return "", err
 	case "cachecommit":

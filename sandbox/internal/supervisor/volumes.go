@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/internal/vm"
@@ -25,7 +26,12 @@ func attachVolumes(plan *state.Plan, spec *vm.Spec) error {
 		spec.Held = append(spec.Held, lock)
 		spec.Disks = append(spec.Disks, vm.Disk{Path: path, ReadOnly: v.ReadOnly, ID: volumeSerial(i)})
 	}
-	if plan.CacheWork != "" { // which the command that changes the caches has locked
+	if plan.CacheWork != "" { // whose lock the command has, which may be killed while this goes on
+		lock, err := state.LockDisk(plan.CacheWork, time.Second)
+		if err != nil {
+			return errors.Join(err, closeFiles(spec.Held))
+		}
+		spec.Held = append(spec.Held, lock)
 		spec.Disks = append(spec.Disks, vm.Disk{Path: plan.CacheWork, ID: volumeSerial(len(plan.Volumes))})
 	}
 	return nil
