@@ -162,7 +162,7 @@ const dying = time.Second
 func removeSocket(bundle string) error {
 	address, err := containerdshim.ReadAddress(filepath.Join(bundle, addressFile))
 	if err != nil { // this container's shim was another one's, too
-		return nil //nolint:nilerr // see above
+		return nil
 	}
 	tick := time.NewTicker(dying / 50)
 	defer tick.Stop()
