@@ -204,6 +204,9 @@ func (s *fileServer) UnpackByDisk(stream grpc.BidiStreamingServer[agentpb.Unpack
 		return fileStatus(err)
 	}
 	defer l.close()
+	if err := stream.Send(&agentpb.UnpackByDiskResponse{Response: &agentpb.UnpackByDiskResponse_Ready{Ready: true}}); err != nil {
+		return err
+	}
 	return s.unpackFrom(stream.Context(), start.GetUnpack(), &unpackLane{lane: l, stream: stream}, func(r *agentpb.TreeReport) error {
 		return stream.Send(&agentpb.UnpackByDiskResponse{Response: &agentpb.UnpackByDiskResponse_Report{Report: r}})
 	})

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
@@ -252,6 +253,38 @@ func TestLanesWaitForTheCallBefore(t *testing.T) {
 	if err := <-got; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestI13_ReadyComesWithTheLane: the host writes as soon as it hears of it, over what the call before may still read.
+func TestI13_ReadyComesWithTheLane(t *testing.T) {
+	disk := newTransferDisk(-1)
+	api := rawFiles(t, func(s *server) { s.files.transfer = disk })
+	before, err := disk.use(t.Context(), transfer.ToGuest, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := api.UnpackByDisk(t.Context())
+	if err == nil {
+		err = stream.Send(&agentpb.UnpackByDiskRequest{Request: &agentpb.UnpackByDiskRequest_Start{Start: &agentpb.UnpackByDiskStart{Unpack: &agentpb.UnpackStart{Path: t.TempDir()}}}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready := make(chan bool, 1)
+	go func() {
+		m, err := stream.Recv()
+		ready <- err == nil && m.GetReady()
+	}()
+	select {
+	case <-ready:
+		t.Error("the call before has not ended")
+	case <-time.After(200 * time.Millisecond):
+	}
+	before.close()
+	if !<-ready {
+		t.Error("the lane is free, and the guest is not ready")
+	}
+	_ = stream.CloseSend()
 }
 
 // TestI12_AgentsRefuseOddPieces: the host's words are checked too.

@@ -504,7 +504,8 @@ func (u *unpackByDisk) Recv() (*agentpb.UnpackRequest, error) {
 	}
 	if start := m.GetStart(); start != nil {
 		u.lane = int(start.GetLane())
-		return &agentpb.UnpackRequest{Request: &agentpb.UnpackRequest_Start{Start: start.GetUnpack()}}, nil
+		ready := &agentpb.UnpackByDiskResponse{Response: &agentpb.UnpackByDiskResponse_Ready{Ready: true}}
+		return &agentpb.UnpackRequest{Request: &agentpb.UnpackRequest_Start{Start: start.GetUnpack()}}, u.Send(ready)
 	}
 	data := make([]byte, m.GetWritten())
 	if _, err := u.disk.ReadAt(data, transfer.Offset(transfer.ToGuest, u.lane, u.next)); err != nil {

@@ -1,6 +1,7 @@
 package agentclient
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -144,17 +145,20 @@ func (p *filesProxy) unpackByDisk(l *lane, down grpc.ClientStreamingServer[agent
 	if err != nil && !errors.Is(err, io.EOF) {
 		return p.fileStatus(ctx, err)
 	}
-	u := unpacking{lane: l, up: up, piece: make([]byte, 0, transfer.PieceBytes)}
+	u := unpacking{lane: l, up: up}
+	pieces := bufio.NewWriterSize(&u, transfer.PieceBytes)
 	for err == nil {
 		var m *agentpb.UnpackRequest
 		if m, err = down.Recv(); errors.Is(err, io.EOF) {
-			err = u.end()
+			if err = pieces.Flush(); err == nil { // else the guest would take what is there for all
+				err = up.CloseSend()
+			}
 			break
 		}
 		if err != nil {
 			return err // cut off: the guest must not commit what has come
 		}
-		err = u.write(m.GetData())
+		_, err = pieces.Write(m.GetData())
 	}
 	if errors.Is(err, io.EOF) { // of Send, or of one that wants no more: the guest's answer says why
 		err = nil
@@ -177,46 +181,26 @@ func (p *filesProxy) unpackByDisk(l *lane, down grpc.ClientStreamingServer[agent
 type unpacking struct {
 	*lane
 	up     grpc.BidiStreamingClient[agentpb.UnpackByDiskRequest, agentpb.UnpackByDiskResponse]
-	piece  []byte
-	read   int // pieces, by the guest
+	ready  bool // the lane is this call's in the guest, too
+	read   int  // pieces, by the guest
 	report *agentpb.TreeReport
 }
 
-func (u *unpacking) write(b []byte) error {
-	for len(b) > 0 {
-		n := min(len(b), cap(u.piece)-len(u.piece))
-		u.piece, b = append(u.piece, b[:n]...), b[n:]
-		if len(u.piece) == cap(u.piece) {
-			if err := u.flush(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (u *unpacking) flush() error {
-	if len(u.piece) == 0 {
-		return nil
-	}
-	for u.next-u.read >= transfer.Slots {
+// Write sends a piece. No message of a client's is longer than one.
+func (u *unpacking) Write(piece []byte) (int, error) {
+	for !u.ready || u.next-u.read >= transfer.Slots {
 		if err := u.answer(); err != nil {
-			return err
+			return 0, err
 		}
 		if u.report != nil {
-			return io.EOF // it has not read all, which is its own affair
+			return 0, io.EOF // it has not read all, which is its own affair
 		}
 	}
-	n := uint32(len(u.piece))
-	if err := u.move(u.file.WriteAt, u.piece); err != nil {
-		return err
+	if err := u.move(u.file.WriteAt, piece); err != nil {
+		return 0, err
 	}
-	u.piece = u.piece[:0]
-	return u.up.Send(&agentpb.UnpackByDiskRequest{Request: &agentpb.UnpackByDiskRequest_Written{Written: n}})
-}
-
-func (u *unpacking) end() error {
-	return errors.Join(u.flush(), u.up.CloseSend())
+	written := &agentpb.UnpackByDiskRequest_Written{Written: uint32(len(piece))}
+	return len(piece), u.up.Send(&agentpb.UnpackByDiskRequest{Request: written})
 }
 
 // answer takes the guest's next message.
@@ -228,7 +212,12 @@ func (u *unpacking) answer() error {
 	case err != nil:
 		return err
 	}
-	if u.report = m.GetReport(); u.report == nil {
+	switch {
+	case m.GetReady():
+		u.ready = true
+	case m.GetReport() != nil:
+		u.report = m.GetReport()
+	default:
 		u.read++
 	}
 	return nil

@@ -178,11 +178,20 @@ func TestI11_PiecesComeFromTheirLaneAlone(t *testing.T) {
 	}
 }
 
-// TestI11_UnreadPiecesStopTheSender: a guest that reads nothing gets a lane full, and for each piece that it has read one
-// more. It may end the call before it has read all, as it does with an archive's padding.
+// TestI11_UnreadPiecesStopTheSender: a guest that is not ready gets nothing, one that reads nothing a lane full, and for each
+// piece that it has read one more. It may end the call before it has read all, as it does with an archive's padding.
 func TestI11_UnreadPiecesStopTheSender(t *testing.T) {
 	t.Parallel()
-	c, _, disk := attachLanes(t, &laneFiles{unpack: func(s grpc.BidiStreamingServer[agentpb.UnpackByDiskRequest, agentpb.UnpackByDiskResponse]) error {
+	early := make(chan int, 1)
+	var disk *memoryDisk
+	c, _, d := attachLanes(t, &laneFiles{unpack: func(s grpc.BidiStreamingServer[agentpb.UnpackByDiskRequest, agentpb.UnpackByDiskResponse]) error {
+		time.Sleep(200 * time.Millisecond) // for one that writes while another call may read
+		disk.mu.Lock()
+		early <- len(disk.wrote)
+		disk.mu.Unlock()
+		if err := s.Send(&agentpb.UnpackByDiskResponse{Response: &agentpb.UnpackByDiskResponse_Ready{Ready: true}}); err != nil {
+			return err
+		}
 		for range 1 + transfer.Slots { // the start too
 			if _, err := s.Recv(); err != nil {
 				return err
@@ -197,10 +206,14 @@ func TestI11_UnreadPiecesStopTheSender(t *testing.T) {
 		time.Sleep(200 * time.Millisecond) // for a sender that doesn't wait
 		return s.Send(&agentpb.UnpackByDiskResponse{Response: &agentpb.UnpackByDiskResponse_Report{Report: &agentpb.TreeReport{Entries: 3}}})
 	}})
+	disk = d
 	sent := bytes.NewReader(bytes.Repeat([]byte("0123456789abcdef"), 10*transfer.Slots*transfer.PieceBytes/16))
 	report, err := c.Files().Unpack(t.Context(), "/x", sent, nil)
 	if err != nil || report.Entries != 3 {
 		t.Errorf("%+v, %v", report, err)
+	}
+	if n := <-early; n > 0 {
+		t.Errorf("%d pieces were written before the guest was ready", n)
 	}
 	disk.mu.Lock()
 	defer disk.mu.Unlock()
@@ -249,6 +262,9 @@ func TestErrorsOfCallsByDiskAreTheGuests(t *testing.T) {
 		return s.Send(packed(512))
 	}
 	f.unpack = func(s grpc.BidiStreamingServer[agentpb.UnpackByDiskRequest, agentpb.UnpackByDiskResponse]) error {
+		if err := s.Send(&agentpb.UnpackByDiskResponse{Response: &agentpb.UnpackByDiskResponse_Ready{Ready: true}}); err != nil {
+			return err
+		}
 		for {
 			if _, err := s.Recv(); err != nil {
 				return err

@@ -1865,6 +1865,7 @@ type UnpackByDiskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Response:
 	//
+	//	*UnpackByDiskResponse_Ready
 	//	*UnpackByDiskResponse_Read
 	//	*UnpackByDiskResponse_Report
 	Response      isUnpackByDiskResponse_Response `protobuf_oneof:"response"`
@@ -1909,6 +1910,15 @@ func (x *UnpackByDiskResponse) GetResponse() isUnpackByDiskResponse_Response {
 	return nil
 }
 
+func (x *UnpackByDiskResponse) GetReady() bool {
+	if x != nil {
+		if x, ok := x.Response.(*UnpackByDiskResponse_Ready); ok {
+			return x.Ready
+		}
+	}
+	return false
+}
+
 func (x *UnpackByDiskResponse) GetRead() bool {
 	if x != nil {
 		if x, ok := x.Response.(*UnpackByDiskResponse_Read); ok {
@@ -1931,6 +1941,12 @@ type isUnpackByDiskResponse_Response interface {
 	isUnpackByDiskResponse_Response()
 }
 
+type UnpackByDiskResponse_Ready struct {
+	// The first message: whoever used the lane before has ended, and pieces may be
+	// written.
+	Ready bool `protobuf:"varint,3,opt,name=ready,proto3,oneof"`
+}
+
 type UnpackByDiskResponse_Read struct {
 	// The next piece was read.
 	Read bool `protobuf:"varint,1,opt,name=read,proto3,oneof"`
@@ -1940,6 +1956,8 @@ type UnpackByDiskResponse_Report struct {
 	// The last message.
 	Report *TreeReport `protobuf:"bytes,2,opt,name=report,proto3,oneof"`
 }
+
+func (*UnpackByDiskResponse_Ready) isUnpackByDiskResponse_Response() {}
 
 func (*UnpackByDiskResponse_Read) isUnpackByDiskResponse_Response() {}
 
@@ -2267,8 +2285,9 @@ const file_files_proto_rawDesc = "" +
 	"\arequest\"Z\n" +
 	"\x11UnpackByDiskStart\x121\n" +
 	"\x06unpack\x18\x01 \x01(\v2\x19.msb.agent.v1.UnpackStartR\x06unpack\x12\x12\n" +
-	"\x04lane\x18\x02 \x01(\rR\x04lane\"l\n" +
-	"\x14UnpackByDiskResponse\x12\x14\n" +
+	"\x04lane\x18\x02 \x01(\rR\x04lane\"\x84\x01\n" +
+	"\x14UnpackByDiskResponse\x12\x16\n" +
+	"\x05ready\x18\x03 \x01(\bH\x00R\x05ready\x12\x14\n" +
 	"\x04read\x18\x01 \x01(\bH\x00R\x04read\x122\n" +
 	"\x06report\x18\x02 \x01(\v2\x18.msb.agent.v1.TreeReportH\x00R\x06reportB\n" +
 	"\n" +
@@ -2428,6 +2447,7 @@ func file_files_proto_init() {
 		(*UnpackByDiskRequest_Written)(nil),
 	}
 	file_files_proto_msgTypes[28].OneofWrappers = []any{
+		(*UnpackByDiskResponse_Ready)(nil),
 		(*UnpackByDiskResponse_Read)(nil),
 		(*UnpackByDiskResponse_Report)(nil),
 	}

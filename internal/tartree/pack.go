@@ -89,11 +89,18 @@ type packer struct {
 // copier copies contents. A guest whose processor is emulated needs few system calls more than little memory.
 type copier struct{ buf []byte }
 
-const copyBytes = 256 << 10
+const (
+	copyBytes  = 256 << 10
+	shortBytes = 32 << 10 // of files that are no longer
+)
 
 // move copies about size bytes.
 func (c *copier) move(w io.Writer, r io.Reader, size int64) (int64, error) {
-	if want := int(min(max(size, 4<<10), copyBytes)); len(c.buf) < want {
+	want := shortBytes
+	if size > shortBytes {
+		want = copyBytes
+	}
+	if len(c.buf) < want {
 		c.buf = make([]byte, want)
 	}
 	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, c.buf)

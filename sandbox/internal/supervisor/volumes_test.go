@@ -183,3 +183,27 @@ func TestCachesAreWhereTheToolsLook(t *testing.T) {
 		}
 	}
 }
+
+// TestI13_MachinesHoldTheDiskOfCaches: the command that changes them may be killed, and the next one begins.
+func TestI13_MachinesHoldTheDiskOfCaches(t *testing.T) {
+	t.Parallel()
+	plan := &state.Plan{CacheWork: filepath.Join(t.TempDir(), "disk")}
+	if err := os.WriteFile(plan.CacheWork, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var spec vm.Spec
+	if err := attachVolumes(plan, &spec); err != nil || len(spec.Disks) != 1 || spec.Disks[0].Path != plan.CacheWork {
+		t.Fatalf("%+v, %v", spec.Disks, err)
+	}
+	if _, err := state.LockDisk(plan.CacheWork, 0); !errors.Is(err, state.ErrRunning) {
+		t.Errorf("another machine: %v", err)
+	}
+	if err := closeFiles(spec.Held); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := state.LockDisk(plan.CacheWork, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = lock.Close()
+}
