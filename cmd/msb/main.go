@@ -27,6 +27,7 @@ func main() {
 // run executes one command line and returns msb's exit code.
 func run(args []string) int {
 	agentpb.QuietLog()
+	waitOnStreams()
 	return execute(args, os.Stdout, os.Stderr)
 }
 
