@@ -76,9 +76,10 @@ func TestContainerdCRI(t *testing.T) {
 	if err != nil || e.ExitCode != 4 || string(e.Stdout) != want {
 		t.Errorf("exec: %v, exit code %d\n%s%s", err, e.GetExitCode(), e.GetStdout(), e.GetStderr())
 	}
-	if log, err := os.ReadFile(n.file("logs/c.log")); err != nil || !strings.HasSuffix(string(log), " stdout F logged\n") {
-		t.Errorf("the log: %q, %v", log, err)
-	}
+	waitFor(t, "the container's line in the log", func() bool {
+		log, err := os.ReadFile(n.file("logs/c.log"))
+		return err == nil && strings.HasSuffix(string(log), " stdout F logged\n")
+	})
 	if s, err := r.ContainerStats(ctx, &cri.ContainerStatsRequest{ContainerId: c}); err != nil || s.Stats.Memory.GetWorkingSetBytes().GetValue() == 0 {
 		t.Errorf("stats: %v, %v", s, err)
 	}

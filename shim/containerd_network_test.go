@@ -141,8 +141,13 @@ protocol = "tcp"
 			t.Errorf("%s gets %q, want %q", name, got.got, got.want)
 		}
 	}
-	log, _ := os.ReadFile(n.file("logs/c.log"))
-	if !strings.Contains(string(log), allowed+"]:") && !strings.Contains(string(log), allowed+":") || strings.Contains(string(log), denied) {
+	// httpd writes a line after its answer, and the line goes through the guest's port and containerd.
+	var log []byte
+	waitFor(t, "the server's line of the allowed client", func() bool {
+		log, _ = os.ReadFile(n.file("logs/c.log"))
+		return strings.Contains(string(log), allowed+"]:") || strings.Contains(string(log), allowed+":")
+	})
+	if strings.Contains(string(log), denied) {
 		t.Errorf("the server saw:\n%s", log)
 	}
 	iptables := func(do string) {
