@@ -19,6 +19,9 @@ import (
 // errTail is how much of the console goes into an error's text.
 const errTail = 2 << 10
 
+// panicTail is the same of a panic.
+const panicTail = 6 << 10
+
 // machine is a VMM process with its channels.
 type machine struct {
 	proc        *process
@@ -87,7 +90,7 @@ func (m *machine) verdict() error {
 		if outOfMemory(text) {
 			cause = vm.ErrGuestOutOfMemory
 		}
-		return fmt.Errorf("%w; the end of its console:\n%s", cause, m.log.lastLines(errTail))
+		return fmt.Errorf("%w; its console:\n%s", cause, panicText(text))
 	case !state.Success():
 		return fmt.Errorf("%w (%v): %s\n%s", vm.ErrVMM, state, strings.TrimSpace(m.stderr.lastLines(errTail)), m.log.lastLines(errTail))
 	}
@@ -97,6 +100,23 @@ func (m *machine) verdict() error {
 // The kernel's words (kernel/panic.c, mm/oom_kill.c). A guest's root can print
 // them too: they decide about the text of an error, nothing else.
 func panicked(console string) bool { return strings.Contains(console, "Kernel panic - not syncing") }
+
+// panicText is what the kernel printed of its panic, from the line that says why (arch/x86/kernel/dumpstack.c), which
+// registers and a trace follow: at most panicTail of it.
+func panicText(console string) string {
+	begin := strings.LastIndex(console, "Kernel panic - not syncing")
+	for _, words := range []string{"[#1]", "BUG: ", "Oops: ", "general protection fault", "invoked oom-killer"} {
+		if at := strings.Index(console, words); at >= 0 {
+			begin = min(begin, at)
+		}
+	}
+	begin = strings.LastIndexByte(console[:begin], '\n') + 1
+	last := console[max(begin, len(console)-errTail):]
+	if first := console[begin:]; len(first) > panicTail {
+		return first[:panicTail-len(last)] + "\n...\n" + last
+	}
+	return console[begin:]
+}
 
 func outOfMemory(console string) bool {
 	for _, words := range []string{"Out of memory", "System is deadlocked on memory", "invoked oom-killer"} {
