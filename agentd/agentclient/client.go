@@ -34,6 +34,8 @@ type Client struct {
 	freezer    agentpb.FreezerClient
 	search     agentpb.SearchClient
 	containers agentpb.ContainersClient
+	// archiveChunk is how much of an archive a message has, in bytes.
+	archiveChunk int
 
 	// leaving is set by Shutdown, after which the guest ends the session itself.
 	leaving atomic.Bool
@@ -54,7 +56,7 @@ func Dial(ctx context.Context, rwc io.ReadWriteCloser, opts Options) (*Client, e
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	c, err := newClient(rwc)
+	c, err := newClient(rwc, agentpb.FileChunkBytes, agentpb.StreamWindowBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -67,11 +69,13 @@ func Dial(ctx context.Context, rwc io.ReadWriteCloser, opts Options) (*Client, e
 
 // Attach opens a session over a stream whose other end is Serve: the handshake
 // was done by the process that serves. rwc becomes the client's own.
-func Attach(rwc io.ReadWriteCloser) (*Client, error) { return newClient(rwc) }
+func Attach(rwc io.ReadWriteCloser) (*Client, error) {
+	return newClient(rwc, agentpb.ArchiveChunkBytes, agentpb.ClientWindowBytes)
+}
 
-func newClient(rwc io.ReadWriteCloser) (*Client, error) {
+func newClient(rwc io.ReadWriteCloser, archiveChunk int, window int32) (*Client, error) {
 	closed := sync.OnceValue(rwc.Close)
-	c := &Client{done: make(chan struct{}), close: closed}
+	c := &Client{archiveChunk: archiveChunk, done: make(chan struct{}), close: closed}
 	s := &stream{ReadWriteCloser: rwc, close: closed, ended: c.streamEnded}
 	once := make(chan *stream, 1)
 	once <- s
@@ -94,8 +98,8 @@ func newClient(rwc io.ReadWriteCloser) (*Client, error) {
 		// The caller's context bounds the handshake, not gRPC's 20 s.
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: time.Hour}),
 		grpc.WithMaxHeaderListSize(agentpb.MaxHeaderBytes),
-		grpc.WithInitialWindowSize(agentpb.StreamWindowBytes),
-		grpc.WithInitialConnWindowSize(agentpb.ConnWindowBytes),
+		grpc.WithInitialWindowSize(window),
+		grpc.WithInitialConnWindowSize(4*window),
 		experimental.WithBufferPool(agentpb.NewBufferPool()),
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(agentpb.MaxMessageBytes),

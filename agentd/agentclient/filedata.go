@@ -105,7 +105,7 @@ func (f *Files) WriteFile(ctx context.Context, name string, r io.Reader, o Write
 	start := &agentpb.WriteStart{Path: name, Mode: agentpb.LinuxPermissions(o.Mode), Owner: o.Owner.message(), Append: o.Append, Exclusive: o.Exclusive}
 	err = stream.Send(&agentpb.WriteRequest{Request: &agentpb.WriteRequest_Start{Start: start}})
 	if err == nil {
-		err = sendAll(r, func(b []byte) error {
+		err = sendAll(r, agentpb.FileChunkBytes, func(b []byte) error {
 			return stream.Send(&agentpb.WriteRequest{Request: &agentpb.WriteRequest_Data{Data: b}})
 		})
 	}
@@ -126,10 +126,10 @@ func (f *Files) WriteFile(ctx context.Context, name string, r io.Reader, o Write
 // sourceError is an error of what is sent, not of the call.
 type sourceError struct{ error }
 
-// sendAll sends r in messages. A failed Send is io.EOF: the call's own error
-// comes with its answer.
-func sendAll(r io.Reader, send func([]byte) error) error {
-	buf := make([]byte, agentpb.FileChunkBytes)
+// sendAll sends r in messages of chunk bytes. A failed Send is io.EOF: the
+// call's own error comes with its answer.
+func sendAll(r io.Reader, chunk int, send func([]byte) error) error {
+	buf := make([]byte, chunk)
 	for {
 		n, err := io.ReadFull(r, buf)
 		if n > 0 {
@@ -223,7 +223,7 @@ func (f *Files) Unpack(ctx context.Context, dir string, r io.Reader, owner *Owne
 	start := &agentpb.UnpackStart{Path: dir, Owner: owner.message()}
 	err = stream.Send(&agentpb.UnpackRequest{Request: &agentpb.UnpackRequest_Start{Start: start}})
 	if err == nil {
-		err = sendAll(r, func(b []byte) error {
+		err = sendAll(r, f.c.archiveChunk, func(b []byte) error {
 			return stream.Send(&agentpb.UnpackRequest{Request: &agentpb.UnpackRequest_Data{Data: b}})
 		})
 	}

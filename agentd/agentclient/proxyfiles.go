@@ -142,5 +142,28 @@ func (p *filesProxy) Unpack(down grpc.ClientStreamingServer[agentpb.UnpackReques
 		defer done()
 		return p.unpackByDisk(l, down)
 	}
-	return toGuest(p, down, p.c.files.Unpack)
+	return toGuest(p, down, func(ctx context.Context, o ...grpc.CallOption) (grpc.ClientStreamingClient[agentpb.UnpackRequest, agentpb.TreeReport], error) {
+		up, err := p.c.files.Unpack(ctx, o...)
+		return inChunks{up}, err
+	})
+}
+
+// inChunks sends an archive to the guest in messages of the guest's size.
+type inChunks struct {
+	grpc.ClientStreamingClient[agentpb.UnpackRequest, agentpb.TreeReport]
+}
+
+// Send implements grpc.ClientStreamingClient.
+func (c inChunks) Send(m *agentpb.UnpackRequest) error {
+	rest := m.GetData()
+	for ; len(rest) > agentpb.FileChunkBytes; rest = rest[agentpb.FileChunkBytes:] {
+		part := rest[:agentpb.FileChunkBytes]
+		if err := c.ClientStreamingClient.Send(&agentpb.UnpackRequest{Request: &agentpb.UnpackRequest_Data{Data: part}}); err != nil {
+			return err
+		}
+	}
+	if m.GetStart() == nil {
+		m = &agentpb.UnpackRequest{Request: &agentpb.UnpackRequest_Data{Data: rest}}
+	}
+	return c.ClientStreamingClient.Send(m)
 }

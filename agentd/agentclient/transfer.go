@@ -120,7 +120,7 @@ func (p *filesProxy) packByDisk(l *lane, r *agentpb.PackRequest, down grpc.Serve
 			return p.fileStatus(ctx, err)
 		}
 		for rest := piece[:n]; len(rest) > 0; {
-			part := rest[:min(len(rest), agentpb.FileChunkBytes)]
+			part := rest[:min(len(rest), agentpb.ArchiveChunkBytes)]
 			if err := down.Send(&agentpb.PackResponse{Data: part}); err != nil {
 				return err
 			}

@@ -47,6 +47,14 @@ const (
 	// ones are on the way while one is stored.
 	FileChunkBytes = 64 << 10
 
+	// ArchiveChunkBytes is the same of an archive between a supervisor and its
+	// clients, where a message costs more than its bytes.
+	ArchiveChunkBytes = 256 << 10
+
+	// ClientWindowBytes is the flow control window of a client's call of its
+	// supervisor.
+	ClientWindowBytes = 4 * ArchiveChunkBytes
+
 	// StreamWindowBytes is HTTP/2's flow control window of one call: what a
 	// reader that stopped reading makes its own side hold.
 	StreamWindowBytes = 256 << 10

@@ -9,5 +9,5 @@ const messageOverhead = 1 << 10
 // and its own pool has nothing between 32 KiB and 1 MiB: it would clear 1 MiB for each chunk of a stream or a file.
 func NewBufferPool() mem.BufferPool {
 	const frame = 16 << 10 // of HTTP/2, as gRPC sends it
-	return mem.NewTieredBufferPool(256, 4<<10, frame, ChunkBytes+messageOverhead, FileChunkBytes+messageOverhead, MaxMessageBytes)
+	return mem.NewTieredBufferPool(256, 4<<10, frame, ChunkBytes+messageOverhead, FileChunkBytes+messageOverhead, ArchiveChunkBytes+messageOverhead, MaxMessageBytes)
 }
