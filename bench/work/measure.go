@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -139,6 +141,13 @@ func (b *bench) commands(ctx context.Context) error {
 	return nil
 }
 
+// settle has guest and host write to their disks what was copied before, so that the next copy doesn't wait for it.
+func (b *bench) settle(ctx context.Context) error {
+	_, err := b.guest(ctx, "sync")
+	unix.Sync()
+	return err
+}
+
 // copies compares msb cp with dd, and looks at the memory of who copies.
 func (b *bench) copies(ctx context.Context) error {
 	const name = "/copied"
@@ -151,6 +160,9 @@ func (b *bench) copies(ctx context.Context) error {
 		return err
 	}
 	for range max(b.rounds/2, 1) {
+		if err := b.settle(ctx); err != nil {
+			return err
+		}
 		began := time.Now()
 		if _, err := b.guest(ctx, "dd", "if=/dev/zero", "of="+name, "bs=1M", "count="+strconv.Itoa(b.copyMiB), "conv=fsync"); err != nil {
 			return err
@@ -161,6 +173,9 @@ func (b *bench) copies(ctx context.Context) error {
 			{seriesCopyIn, seriesCopyMemory, file, sandboxName + ":" + name},
 			{seriesCopyOut, seriesCopyMemory, sandboxName + ":" + name, file + ".back"},
 		} {
+			if err := b.settle(ctx); err != nil {
+				return err
+			}
 			began := time.Now()
 			cmd := exec.CommandContext(ctx, b.msb, "cp", c.from, c.to)
 			cmd.Env = b.env

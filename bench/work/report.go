@@ -119,8 +119,8 @@ func (b *bench) write(out io.Writer) error {
 	least := func(what string, got, bound float64) { target(what, got, bound, got >= bound) }
 	most := func(what string, got, bound float64) { target(what, got, bound, got <= bound) }
 	most("exec p50 above the guest's own, ms", b.f.median(seriesExec)-b.f.median(seriesFork), maxExecMore)
-	least("msb cp in / dd", b.f.median(seriesCopyIn)/b.f.median(seriesDDIn), minCopyRatio)
-	least("msb cp out / dd", b.f.median(seriesCopyOut)/b.f.median(seriesDDOut), minCopyRatio)
+	least("msb cp in / dd to the disk", b.f.median(seriesCopyIn)/b.f.median(seriesDDIn), minCopyRatio)
+	least("msb cp out / dd to the disk", b.f.median(seriesCopyOut)/b.f.median(seriesDDIn), minCopyRatio)
 	most(fmt.Sprintf("memory of msb cp, %d MiB above 1 MiB, MiB", b.copyMiB),
 		figures.Of(b.f[seriesCopyMemory]).Max-figures.Of(b.f[seriesSmallMemory]).Min, maxCopyMore)
 	least("metadata operations, of the guest's disk", b.ratio(seriesMeta), minMetaRatio)
