@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
@@ -84,11 +85,11 @@ func (l *lane) close() {
 	<-l.disk.lanes[l.direction][l.number]
 }
 
-// move reads or writes the next piece, of n bytes.
-func (l *lane) move(call func(fd int, b []byte, off int64) (int, error), n int) error {
+// move reads or writes the next piece, of the first n bytes of b.
+func (l *lane) move(call func(fd int, b []byte, off int64) (int, error), b []byte, n int) error {
 	whole := (n + diskAlign - 1) / diskAlign * diskAlign
 	for {
-		moved, err := call(l.disk.fd, l.piece[:whole], transfer.Offset(l.direction, l.number, l.next))
+		moved, err := call(l.disk.fd, b[:whole], transfer.Offset(l.direction, l.number, l.next))
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil:
@@ -102,6 +103,11 @@ func (l *lane) move(call func(fd int, b []byte, off int64) (int, error), n int) 
 	}
 }
 
+// wholePiece reports whether a piece can be read or written where a long file's content is, which spares a copy.
+func wholePiece(b []byte) bool {
+	return len(b) == transfer.PieceBytes && uintptr(unsafe.Pointer(unsafe.SliceData(b)))%diskAlign == 0
+}
+
 // packLane writes an archive to a lane.
 type packLane struct {
 	*lane
@@ -112,6 +118,15 @@ type packLane struct {
 
 // Write implements io.Writer.
 func (p *packLane) Write(b []byte) (int, error) {
+	if wholePiece(b) {
+		if err := p.flush(); err != nil {
+			return 0, err
+		}
+		if err := p.send(b); err != nil {
+			return 0, err
+		}
+		return len(b), nil
+	}
 	for rest := b; len(rest) > 0; {
 		n := copy(p.piece[p.filled:], rest)
 		p.filled, rest = p.filled+n, rest[n:]
@@ -128,18 +143,23 @@ func (p *packLane) flush() error {
 	if p.filled == 0 {
 		return nil
 	}
+	n := p.filled
+	p.filled = 0
+	return p.send(p.piece[:n])
+}
+
+// send sends a piece. Its memory is aligned, and long enough for its last block.
+func (p *packLane) send(b []byte) error {
 	for p.next-p.read >= transfer.Slots {
 		if _, err := p.stream.Recv(); err != nil {
 			return err
 		}
 		p.read++
 	}
-	if err := p.move(unix.Pwrite, p.filled); err != nil {
+	if err := p.move(unix.Pwrite, b[:cap(b)], len(b)); err != nil {
 		return err
 	}
-	n := uint32(p.filled)
-	p.filled = 0
-	return p.stream.Send(&agentpb.PackByDiskResponse{Response: &agentpb.PackByDiskResponse_Written{Written: n}})
+	return p.stream.Send(&agentpb.PackByDiskResponse{Response: &agentpb.PackByDiskResponse_Written{Written: uint32(len(b))}})
 }
 
 // PackByDisk implements agentpb.FilesServer.
@@ -176,7 +196,7 @@ func (u *unpackLane) Read(b []byte) (int, error) {
 		if n > transfer.PieceBytes {
 			return 0, status.Errorf(codes.InvalidArgument, "a piece of %d bytes", n)
 		}
-		if err := u.move(unix.Pread, int(n)); err != nil {
+		if err := u.move(unix.Pread, u.piece, int(n)); err != nil {
 			return 0, err
 		}
 		if err := u.stream.Send(&agentpb.UnpackByDiskResponse{Response: &agentpb.UnpackByDiskResponse_Read{Read: true}}); err != nil {

@@ -90,7 +90,7 @@ type packer struct {
 type copier struct{ buf []byte }
 
 const (
-	copyBytes  = 256 << 10
+	copyBytes  = 1 << 20
 	shortBytes = 32 << 10 // of files that are no longer
 )
 
@@ -100,10 +100,14 @@ func (c *copier) move(w io.Writer, r io.Reader, size int64) (int64, error) {
 	if size > shortBytes {
 		want = copyBytes
 	}
-	if len(c.buf) < want {
-		c.buf = make([]byte, want)
+	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, c.room(want))
+}
+
+func (c *copier) room(n int) []byte {
+	if len(c.buf) < n {
+		c.buf = make([]byte, n)
 	}
-	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, c.buf)
+	return c.buf
 }
 
 // Pack writes the file or directory name of root to w as a PAX archive. A file

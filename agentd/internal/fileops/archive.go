@@ -92,9 +92,18 @@ func Unpack(ctx context.Context, u *agentpb.UnpackStart, r io.Reader) (tartree.R
 		return tartree.Report{}, err
 	}
 	defer func() { _ = root.Close() }()
-	o := tartree.UnpackOptions{KeepOwner: true}
+	o := tartree.UnpackOptions{KeepOwner: true, PastCache: pastCache}
 	if owner := u.GetOwner(); owner != nil {
 		o.Owner = &tartree.Owner{UID: int(owner.GetUid()), GID: int(owner.GetGid())}
 	}
 	return tartree.Unpack(ctx, r, root, o)
+}
+
+// pastCache implements tartree.UnpackOptions.PastCache.
+func pastCache(f *os.File, past bool) error {
+	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+	if err == nil && (flags&unix.O_DIRECT != 0) != past {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_SETFL, flags^unix.O_DIRECT)
+	}
+	return err
 }
