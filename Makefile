@@ -87,7 +87,7 @@ test-differential: ## random clients on random policies: the gateway and the rev
 
 .PHONY: test-faults
 FAULTS ?= all
-test-faults: ## a fault at each step of each verb that writes state, and every two verbs at once (an hour); FAULTS=start,stop: of these
+test-faults: guest ## a fault at each step of each verb that writes state, and every two verbs at once (an hour); FAULTS=start,stop: of these
 	MSB_TEST_FAULTS=$(FAULTS) $(GOTEST) -v -timeout 3h ./sandbox -run '^TestI13_(FaultsAtEveryStepLoseNothing|ConcurrentVerbsAreSerialised|KilledRestoresLeaveOneInstant)$$'
 
 # An emulated host takes one processor, and only one runs at a time: libkrun's own tests, then those of msb with libkrun. An
