@@ -105,6 +105,10 @@ test-vm: ## the tests that boot real guests (QEMU emulation, libkrun inside an e
 	wait $$host; host=$$?; wait $$small; exit $$((host + $$? + guests))
 	@cat $$MSB_TEST_RETRIES; echo "test-vm: $$(wc -l < $$MSB_TEST_RETRIES) retries of emulated hosts"
 
+.PHONY: test-tools
+test-tools: guest ## tsc and vite in their watch modes, and cargo, in a directory of the host (root; some minutes)
+	MSB_TEST_TOOLS=$$(scripts/tools-image) $(GOTEST_VM) -run '^TestToolsIn' -v ./cmd/msb
+
 .PHONY: shim node-image test-containerd
 shim: guest ## build bin/containerd-shim-msb-v1, the shim by which containerd runs pods in microVMs
 	@$(GO) -C shim build -trimpath -ldflags '-s -w -X github.com/containerd/containerd/v2/version.Version=$(VERSION)' -o ../bin/ ./cmd/containerd-shim-msb-v1
