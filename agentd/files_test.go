@@ -392,6 +392,25 @@ func TestArchivesGoInAndOut(t *testing.T) {
 	})
 }
 
+// TestPaddingOfArchivesIsRead: tar pads what it writes, and would end with an error if nobody read it.
+func TestPaddingOfArchivesIsRead(t *testing.T) {
+	eachWay(t, func(t *testing.T, f *agentclient.Files, dir string) {
+		var archive bytes.Buffer
+		w := tar.NewWriter(&archive)
+		if err := errors.Join(w.WriteHeader(&tar.Header{Name: "a", Typeflag: tar.TypeReg, Mode: 0o600}), w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		padding := bytes.NewReader(make([]byte, 5*transfer.Slots*transfer.PieceBytes))
+		r, err := f.Unpack(t.Context(), dir, io.MultiReader(&archive, padding), &agentclient.Owner{})
+		if err != nil || r.Entries != 1 {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if n := padding.Len(); n > 0 {
+			t.Errorf("%d bytes of the padding were not read", n)
+		}
+	})
+}
+
 // TestChangedFilesComeWithAnError: the agent waits for its window when the file becomes shorter.
 func TestChangedFilesComeWithAnError(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *agentclient.Files, dir string) {

@@ -287,6 +287,43 @@ func TestI13_ReadyComesWithTheLane(t *testing.T) {
 	_ = stream.CloseSend()
 }
 
+// overwriting is a host that writes to a slot as soon as it may.
+type overwriting struct {
+	grpc.BidiStreamingServer[agentpb.UnpackByDiskRequest, agentpb.UnpackByDiskResponse]
+	disk *os.File
+}
+
+func (overwriting) Recv() (*agentpb.UnpackByDiskRequest, error) {
+	return &agentpb.UnpackByDiskRequest{Request: &agentpb.UnpackByDiskRequest_Written{Written: transfer.PieceBytes}}, nil
+}
+
+func (o overwriting) Send(*agentpb.UnpackByDiskResponse) error {
+	_, err := o.disk.WriteAt(make([]byte, transfer.PieceBytes), transfer.Offset(transfer.ToGuest, 0, 0))
+	return err
+}
+
+// TestAcknowledgedPiecesAreRead: the host writes over a piece as soon as the guest has acknowledged it.
+func TestAcknowledgedPiecesAreRead(t *testing.T) {
+	disk, err := os.Create(filepath.Join(t.TempDir(), "disk"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer disk.Close()
+	want := content(transfer.PieceBytes)
+	if _, err := disk.WriteAt(want, transfer.Offset(transfer.ToGuest, 0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	l, err := newTransferDisk(int(disk.Fd())).use(t.Context(), transfer.ToGuest, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	got := make([]byte, transfer.PieceBytes)
+	if _, err := io.ReadFull(&unpackLane{lane: l, stream: overwriting{disk: disk}}, got); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the piece is not what was written, %v", err)
+	}
+}
+
 // TestI12_AgentsRefuseOddPieces: the host's words are checked too.
 func TestI12_AgentsRefuseOddPieces(t *testing.T) {
 	dir := t.TempDir()
