@@ -296,6 +296,53 @@ func TestErrorsOfCallsByDiskAreTheGuests(t *testing.T) {
 	}
 }
 
+// cutOff is a client's stream that breaks after what it sent.
+type cutOff struct {
+	grpc.ClientStreamingServer[agentpb.UnpackRequest, agentpb.TreeReport]
+	ctx  context.Context
+	sent []*agentpb.UnpackRequest
+	err  error
+}
+
+func (c *cutOff) Context() context.Context { return c.ctx }
+
+func (c *cutOff) Recv() (*agentpb.UnpackRequest, error) {
+	if len(c.sent) == 0 {
+		return nil, c.err
+	}
+	m := c.sent[0]
+	c.sent = c.sent[1:]
+	return m, nil
+}
+
+// TestI13_BrokenStreamsAreNotClosedToTheGuest: it takes an archive whose stream is closed for complete, and commits it.
+func TestI13_BrokenStreamsAreNotClosedToTheGuest(t *testing.T) {
+	t.Parallel()
+	ended := make(chan error, 1)
+	f := &laneFiles{unpack: func(s grpc.BidiStreamingServer[agentpb.UnpackByDiskRequest, agentpb.UnpackByDiskResponse]) error {
+		err := s.Send(&agentpb.UnpackByDiskResponse{Response: &agentpb.UnpackByDiskResponse_Ready{Ready: true}})
+		for err == nil {
+			_, err = s.Recv()
+		}
+		ended <- err
+		return err
+	}}
+	l, done := NewTransferDisk(&memoryDisk{bytes: make([]byte, transfer.DiskBytes)}).use(transfer.ToGuest)
+	defer done()
+	broken := status.Error(codes.Canceled, "the client is gone")
+	p := &filesProxy{proxy: proxy{c: dialFiles(t, f)}}
+	err := p.unpackByDisk(l, &cutOff{ctx: t.Context(), err: broken, sent: []*agentpb.UnpackRequest{
+		{Request: &agentpb.UnpackRequest_Start{Start: &agentpb.UnpackStart{Path: "/x"}}},
+		{Request: &agentpb.UnpackRequest_Data{Data: make([]byte, transfer.PieceBytes+512)}},
+	}})
+	if !errors.Is(err, broken) {
+		t.Errorf("the call ends with %v", err)
+	}
+	if err := <-ended; errors.Is(err, io.EOF) || status.Code(err) != codes.Canceled {
+		t.Errorf("the guest's stream ends with %v", err)
+	}
+}
+
 // TestFullDisksLeaveThePort: who copies from a machine whose disk is full may do so because it is.
 func TestFullDisksLeaveThePort(t *testing.T) {
 	t.Parallel()
