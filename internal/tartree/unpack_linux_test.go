@@ -55,15 +55,18 @@ func TestLongFilesAreWrittenPastTheCache(t *testing.T) {
 		dir := t.TempDir()
 		out := &bytes.Buffer{}
 		w := tar.NewWriter(out)
-		for _, name := range []string{"a", "b"} { // the second is another file's neighbour, whatever was read
-			err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(tt.size), Typeflag: tar.TypeReg})
+		add := func(name string, size int) {
+			err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(size), Typeflag: tar.TypeReg})
 			if err == nil {
-				_, err = w.Write(content[:tt.size])
+				_, err = w.Write(content[:size])
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
+		add("small", 9) // first: its buffer is too short for the others
+		add("a", tt.size)
+		add("b", tt.size) // is another file's neighbour, whatever was read
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -74,9 +77,10 @@ func TestLongFilesAreWrittenPastTheCache(t *testing.T) {
 			}
 			return tt.past(f, past)
 		}})
-		if err != nil || r.Bytes != int64(2*tt.size) || !slices.Equal(calls, tt.calls) {
+		if err != nil || r.Bytes != int64(9+2*tt.size) || !slices.Equal(calls, tt.calls) {
 			t.Errorf("%s: %v, %d bytes, past the cache: %v, want %v", name, err, r.Bytes, calls, tt.calls)
 		}
+		wantText(t, dir+"/small", string(content[:9]))
 		wantText(t, dir+"/a", string(content[:tt.size]))
 		wantText(t, dir+"/b", string(content[:tt.size]))
 	}
