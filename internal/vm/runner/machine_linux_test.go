@@ -13,6 +13,7 @@ func TestPanicsAreToldFromTheirReason(t *testing.T) {
 	for name, tt := range map[string]struct{ console, begins string }{
 		"panic alone":        {boot + end, "[    2.2] Kernel panic"},
 		"page fault":         {boot + "[    2.0] BUG: unable to handle page fault\n[    2.0] Oops: 0000 [#1] SMP\n" + registers + end, "[    2.0] BUG: unable"},
+		"second exception":   {boot + "[    2.0] BUG: unable to handle page fault\n[    2.0] Oops: 0000 [#1] SMP\n" + registers + "[    2.1] BUG: scheduling while atomic\n[    2.1] Oops: 0000 [#1] SMP\n" + end, "[    2.0] BUG: unable"},
 		"other exception":    {boot + "[    2.0] int3: 0000 [#1] SMP\n[    2.0] CPU: 0\n" + registers + end, "[    2.0] int3"},
 		"protection":         {boot + "[    2.0] general protection fault, maybe for address 0x7\n[    2.0] [#1]\n" + registers + end, "[    2.0] general"},
 		"without a new line": {end, end},
