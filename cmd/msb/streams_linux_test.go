@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestStreamsOthersMakeNonBlocking: who started msb may change what a standard stream is to all that share it, after msb
@@ -38,6 +40,9 @@ func TestStreamsOthersMakeNonBlocking(t *testing.T) {
 		t.Fatalf("no answer: %v", answers.Err())
 	}
 	for _, f := range []*os.File{inR, outW} { // the same descriptions as msb's
+		if nonBlocking(t, f) {
+			t.Error("msb left a standard stream non-blocking, which others that share it do not expect")
+		}
 		if err := syscall.SetNonblock(int(f.Fd()), true); err != nil {
 			t.Fatal(err)
 		}
@@ -68,4 +73,19 @@ func TestStreamsOthersMakeNonBlocking(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v: %s", err, &errs)
 	}
+}
+
+// nonBlocking reads the flag without Fd, which may change it.
+func nonBlocking(t *testing.T, f *os.File) bool {
+	t.Helper()
+	raw, err := f.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var flags int
+	var ferr error
+	if err := raw.Control(func(fd uintptr) { flags, ferr = unix.FcntlInt(fd, unix.F_GETFL, 0) }); err != nil || ferr != nil {
+		t.Fatal(err, ferr)
+	}
+	return flags&unix.O_NONBLOCK != 0
 }
