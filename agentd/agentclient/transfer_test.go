@@ -59,6 +59,11 @@ type laneFiles struct {
 	mu     sync.Mutex
 	pack   func(grpc.BidiStreamingServer[agentpb.PackByDiskRequest, agentpb.PackByDiskResponse]) error
 	unpack func(grpc.BidiStreamingServer[agentpb.UnpackByDiskRequest, agentpb.UnpackByDiskResponse]) error
+	byPort func(grpc.ClientStreamingServer[agentpb.UnpackRequest, agentpb.TreeReport]) error
+}
+
+func (f *laneFiles) Unpack(s grpc.ClientStreamingServer[agentpb.UnpackRequest, agentpb.TreeReport]) error {
+	return f.byPort(s)
 }
 
 func (f *laneFiles) PackByDisk(s grpc.BidiStreamingServer[agentpb.PackByDiskRequest, agentpb.PackByDiskResponse]) error {
@@ -319,27 +324,36 @@ func (c *cutOff) Recv() (*agentpb.UnpackRequest, error) {
 func TestI13_BrokenStreamsAreNotClosedToTheGuest(t *testing.T) {
 	t.Parallel()
 	ended := make(chan error, 1)
-	f := &laneFiles{unpack: func(s grpc.BidiStreamingServer[agentpb.UnpackByDiskRequest, agentpb.UnpackByDiskResponse]) error {
-		err := s.Send(&agentpb.UnpackByDiskResponse{Response: &agentpb.UnpackByDiskResponse_Ready{Ready: true}})
-		for err == nil {
-			_, err = s.Recv()
-		}
-		ended <- err
-		return err
-	}}
-	l, done := NewTransferDisk(&memoryDisk{bytes: make([]byte, transfer.DiskBytes)}).use(transfer.ToGuest)
-	defer done()
-	broken := status.Error(codes.Canceled, "the client is gone")
-	p := &filesProxy{proxy: proxy{c: dialFiles(t, f)}}
-	err := p.unpackByDisk(l, &cutOff{ctx: t.Context(), err: broken, sent: []*agentpb.UnpackRequest{
-		{Request: &agentpb.UnpackRequest_Start{Start: &agentpb.UnpackStart{Path: "/x"}}},
-		{Request: &agentpb.UnpackRequest_Data{Data: make([]byte, transfer.PieceBytes+512)}},
-	}})
-	if !errors.Is(err, broken) {
-		t.Errorf("the call ends with %v", err)
+	f := &laneFiles{
+		unpack: func(s grpc.BidiStreamingServer[agentpb.UnpackByDiskRequest, agentpb.UnpackByDiskResponse]) error {
+			err := s.Send(&agentpb.UnpackByDiskResponse{Response: &agentpb.UnpackByDiskResponse_Ready{Ready: true}})
+			for err == nil {
+				_, err = s.Recv()
+			}
+			ended <- err
+			return err
+		},
+		byPort: func(s grpc.ClientStreamingServer[agentpb.UnpackRequest, agentpb.TreeReport]) (err error) {
+			for err == nil {
+				_, err = s.Recv()
+			}
+			ended <- err
+			return err
+		},
 	}
-	if err := <-ended; errors.Is(err, io.EOF) || status.Code(err) != codes.Canceled {
-		t.Errorf("the guest's stream ends with %v", err)
+	broken := status.Error(codes.Canceled, "the client is gone")
+	for way, disk := range map[string]*TransferDisk{"disk": NewTransferDisk(&memoryDisk{bytes: make([]byte, transfer.DiskBytes)}), "port": nil} {
+		p := &filesProxy{proxy: proxy{c: dialFiles(t, f)}, transfer: disk}
+		err := p.Unpack(&cutOff{ctx: t.Context(), err: broken, sent: []*agentpb.UnpackRequest{
+			{Request: &agentpb.UnpackRequest_Start{Start: &agentpb.UnpackStart{Path: "/x"}}},
+			{Request: &agentpb.UnpackRequest_Data{Data: make([]byte, transfer.PieceBytes+512)}},
+		}})
+		if !errors.Is(err, broken) {
+			t.Errorf("%s: the call ends with %v", way, err)
+		}
+		if err := <-ended; errors.Is(err, io.EOF) || status.Code(err) != codes.Canceled {
+			t.Errorf("%s: the guest's stream ends with %v", way, err)
+		}
 	}
 }
 
