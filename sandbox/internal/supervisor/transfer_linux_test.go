@@ -58,6 +58,19 @@ func TestTransferDisksComeLast(t *testing.T) {
 	}
 }
 
+// TestTransferDisksNeedNoReservation: some file systems can't reserve room, as procfs can't, and the disk is used all the same.
+func TestTransferDisksNeedNoReservation(t *testing.T) {
+	t.Parallel()
+	f, err := os.OpenFile("/proc/self/comm", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := (transferFile{f}).Reserve(0, 1); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestTransferDisksHaveNoNameWhileTheyAreUsed: a supervisor that is killed leaves nothing of what was copied.
 func TestTransferDisksHaveNoNameWhileTheyAreUsed(t *testing.T) {
 	t.Parallel()
