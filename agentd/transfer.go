@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -27,7 +28,7 @@ const diskAlign = 4096
 // transferDisk is the guest's end of the disk of internal/transfer. The kernel's cache would not know what the host writes.
 type transferDisk struct {
 	fd int
-	// lanes hold a value while a call uses them. One may begin before a call that was given up has noticed.
+	// lanes hold a value while a call uses them. The call before may still be in a request when the next one begins.
 	lanes [2][transfer.Lanes]chan struct{}
 }
 
@@ -60,9 +61,14 @@ type lane struct {
 	number    int
 	next      int    // piece
 	piece     []byte // memory of one
+	keep      func() bool
+
+	mu   sync.Mutex // of each request
+	left bool
 }
 
-// use takes a lane for a call, until the lane is closed.
+// use takes a lane for a call, until the lane is closed or the call has ended. The call itself may hang for longer than
+// that, in a file system that doesn't answer: it would keep the lane from all later calls.
 func (d *transferDisk) use(ctx context.Context, direction transfer.Direction, number uint32) (*lane, error) {
 	if d == nil || number >= transfer.Lanes {
 		return nil, status.Errorf(codes.InvalidArgument, "no lane %d of a transfer disk", number)
@@ -77,17 +83,34 @@ func (d *transferDisk) use(ctx context.Context, direction transfer.Direction, nu
 		<-d.lanes[direction][number]
 		return nil, fmt.Errorf("memory for the transfer disk: %w", err)
 	}
-	return &lane{disk: d, direction: direction, number: int(number), piece: piece}, nil
+	l := &lane{disk: d, direction: direction, number: int(number), piece: piece}
+	l.keep = context.AfterFunc(ctx, l.leave)
+	return l, nil
 }
 
 func (l *lane) close() {
+	if l.keep() {
+		l.leave()
+	}
 	_ = unix.Munmap(l.piece)
+}
+
+// leave gives the lane to the next call once no request of this one is under way.
+func (l *lane) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left = true
 	<-l.disk.lanes[l.direction][l.number]
 }
 
 // move reads or writes the next piece, of the first n bytes of b.
 func (l *lane) move(call func(fd int, b []byte, off int64) (int, error), b []byte, n int) error {
 	whole := (n + diskAlign - 1) / diskAlign * diskAlign
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.left {
+		return status.Error(codes.Canceled, "the call has ended")
+	}
 	for {
 		moved, err := call(l.disk.fd, b[:whole], transfer.Offset(l.direction, l.number, l.next))
 		switch {

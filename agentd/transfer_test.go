@@ -255,6 +255,51 @@ func TestLanesWaitForTheCallBefore(t *testing.T) {
 	}
 }
 
+// TestI11_CallsThatHangLeaveTheirLane: a file system of the guest's may never answer the call that reads or writes there.
+// Once the call is cancelled, others use its lane, and it doesn't any more.
+func TestI11_CallsThatHangLeaveTheirLane(t *testing.T) {
+	disk := newTransferDisk(-1)
+	ctx, cancel := context.WithCancel(t.Context())
+	hangs, err := disk.use(ctx, transfer.ToHost, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, end, moved := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		moved <- hangs.move(func(_ int, b []byte, _ int64) (int, error) { close(begun); <-end; return len(b), nil }, hangs.piece, 1)
+	}()
+	<-begun
+	cancel()
+	next := make(chan *lane, 1)
+	go func() {
+		l, err := disk.use(t.Context(), transfer.ToHost, 0)
+		if err != nil {
+			t.Error(err)
+		}
+		next <- l
+	}()
+	select {
+	case <-next:
+		t.Fatal("another call uses the lane, in which a request is under way")
+	case <-time.After(100 * time.Millisecond):
+	}
+	close(end)
+	if err := <-moved; err != nil {
+		t.Error(err)
+	}
+	select {
+	case l := <-next:
+		defer l.close()
+	case <-time.After(5 * time.Second):
+		t.Fatal("the lane stays with a call that was cancelled")
+	}
+	err = hangs.move(func(int, []byte, int64) (int, error) { t.Error("the next call's lane is used"); return 0, nil }, hangs.piece, 1)
+	if status.Code(err) != codes.Canceled {
+		t.Error(err)
+	}
+	hangs.close()
+}
+
 // TestI13_ReadyComesWithTheLane: the host writes as soon as it hears of it, over what the call before may still read.
 func TestI13_ReadyComesWithTheLane(t *testing.T) {
 	disk := newTransferDisk(-1)
