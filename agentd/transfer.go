@@ -22,9 +22,6 @@ import (
 	"github.com/msb-project/msb/internal/transfer"
 )
 
-// diskAlign is what requests of a disk begin and end at that go past the kernel's cache, and the memory for them.
-const diskAlign = 4096
-
 // transferDisk is the guest's end of the disk of internal/transfer. The kernel's cache would not know what the host writes.
 type transferDisk struct {
 	fd int
@@ -105,7 +102,7 @@ func (l *lane) leave() {
 
 // move reads or writes the next piece, of the first n bytes of b.
 func (l *lane) move(call func(fd int, b []byte, off int64) (int, error), b []byte, n int) error {
-	whole := (n + diskAlign - 1) / diskAlign * diskAlign
+	whole := (n + transfer.BlockBytes - 1) / transfer.BlockBytes * transfer.BlockBytes
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.left {
@@ -128,7 +125,7 @@ func (l *lane) move(call func(fd int, b []byte, off int64) (int, error), b []byt
 
 // wholePiece reports whether a piece can be read or written where a long file's content is, which spares a copy.
 func wholePiece(b []byte) bool {
-	return len(b) == transfer.PieceBytes && uintptr(unsafe.Pointer(unsafe.SliceData(b)))%diskAlign == 0
+	return len(b) == transfer.PieceBytes && uintptr(unsafe.Pointer(unsafe.SliceData(b)))%transfer.BlockBytes == 0
 }
 
 // packLane writes an archive to a lane.
@@ -215,12 +212,15 @@ func (u *unpackLane) Read(b []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		n := m.GetWritten()
-		if n > transfer.PieceBytes {
-			return 0, status.Errorf(codes.InvalidArgument, "a piece of %d bytes", n)
+		if m.GetWritten() > transfer.ToGuestBytes {
+			return 0, status.Errorf(codes.InvalidArgument, "a piece of %d bytes", m.GetWritten())
 		}
-		if err := u.move(unix.Pread, u.piece, int(n)); err != nil {
+		n, number := int(m.GetWritten()), u.next
+		if err := u.move(unix.Pread, u.piece, transfer.MarkedBytes(n)); err != nil {
 			return 0, err
+		}
+		if !transfer.Marked(u.piece, n, number) {
+			return 0, status.Errorf(codes.Aborted, "piece %d is not on the transfer disk", number)
 		}
 		if err := u.stream.Send(&agentpb.UnpackByDiskResponse{Response: &agentpb.UnpackByDiskResponse_Read{Read: true}}); err != nil {
 			return 0, err

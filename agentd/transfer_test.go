@@ -339,7 +339,7 @@ type overwriting struct {
 }
 
 func (overwriting) Recv() (*agentpb.UnpackByDiskRequest, error) {
-	return &agentpb.UnpackByDiskRequest{Request: &agentpb.UnpackByDiskRequest_Written{Written: transfer.PieceBytes}}, nil
+	return &agentpb.UnpackByDiskRequest{Request: &agentpb.UnpackByDiskRequest_Written{Written: transfer.ToGuestBytes}}, nil
 }
 
 func (o overwriting) Send(*agentpb.UnpackByDiskResponse) error {
@@ -350,12 +350,15 @@ func (o overwriting) Send(*agentpb.UnpackByDiskResponse) error {
 // TestAcknowledgedPiecesAreRead: the host writes over a piece as soon as the guest has acknowledged it.
 func TestAcknowledgedPiecesAreRead(t *testing.T) {
 	disk, err := os.Create(filepath.Join(t.TempDir(), "disk"))
+	if err == nil {
+		err = disk.Truncate(transfer.DiskBytes)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer disk.Close()
-	want := content(transfer.PieceBytes)
-	if _, err := disk.WriteAt(want, transfer.Offset(transfer.ToGuest, 0, 0)); err != nil {
+	want, slot := content(transfer.ToGuestBytes), make([]byte, transfer.PieceBytes)
+	if _, err := disk.WriteAt(transfer.Mark(slot, copy(slot, want), 0), transfer.Offset(transfer.ToGuest, 0, 0)); err != nil {
 		t.Fatal(err)
 	}
 	l, err := newTransferDisk(int(disk.Fd())).use(t.Context(), transfer.ToGuest, 0)
@@ -363,9 +366,65 @@ func TestAcknowledgedPiecesAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.close()
-	got := make([]byte, transfer.PieceBytes)
+	got := make([]byte, transfer.ToGuestBytes)
 	if _, err := io.ReadFull(&unpackLane{lane: l, stream: overwriting{disk: disk}}, got); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("the piece is not what was written, %v", err)
+	}
+}
+
+// TestI13_PiecesOfAnEmptyDiskAreRefused: a machine that goes on where it was saved has one, and a call that was saved in the
+// middle may have all messages of its archive. What it read would be zeros, which also end an archive.
+func TestI13_PiecesOfAnEmptyDiskAreRefused(t *testing.T) {
+	want := content(3*transfer.PieceBytes/2 + 512) // in two pieces
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	err := w.WriteHeader(&tar.Header{Name: "a", Typeflag: tar.TypeReg, Size: int64(len(want)), Mode: 0o600})
+	if err == nil {
+		_, err = w.Write(want)
+	}
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for what, on := range map[string]int{"no piece": 0, "the first": 1, "both": 2} { // that are on the disk
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			disk, err := os.Create(filepath.Join(t.TempDir(), "disk"))
+			if err := errors.Join(err, disk.Truncate(transfer.DiskBytes), os.WriteFile(dir+"/a", []byte("old"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { disk.Close() })
+			stream, err := rawFiles(t, func(s *server) { s.files.transfer = newTransferDisk(int(disk.Fd())) }).UnpackByDisk(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			into := &agentpb.UnpackByDiskStart{Unpack: &agentpb.UnpackStart{Path: dir, Owner: &agentpb.Owner{Uid: uint32(os.Getuid()), Gid: uint32(os.Getgid())}}}
+			_ = stream.Send(&agentpb.UnpackByDiskRequest{Request: &agentpb.UnpackByDiskRequest_Start{Start: into}}) // what became of it comes with Recv
+			rest, slot := archive.Bytes(), make([]byte, transfer.PieceBytes)
+			for n := 0; len(rest) > 0; n++ {
+				size := copy(slot[:transfer.ToGuestBytes], rest)
+				rest = rest[size:]
+				if n < on {
+					if _, err := disk.WriteAt(transfer.Mark(slot, size, n), transfer.Offset(transfer.ToGuest, 0, n)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				_ = stream.Send(&agentpb.UnpackByDiskRequest{Request: &agentpb.UnpackByDiskRequest_Written{Written: uint32(size)}})
+			}
+			_ = stream.CloseSend()
+			reported := false
+			for err == nil {
+				var m *agentpb.UnpackByDiskResponse
+				m, err = stream.Recv()
+				reported = reported || m.GetReport() != nil
+			}
+			got, readErr := os.ReadFile(dir + "/a")
+			if readErr != nil {
+				t.Fatal(readErr)
+			}
+			if whole := on == 2; reported != whole || errors.Is(err, io.EOF) != whole || bytes.Equal(got, want) != whole || (string(got) == "old") == whole {
+				t.Errorf("a report: %v, %v, and the file has %d bytes", reported, err, len(got))
+			}
+		})
 	}
 }
 
@@ -392,7 +451,7 @@ func TestI12_AgentsRefuseOddPieces(t *testing.T) {
 		"no start":     {piece(1)},
 		"no lane":      {start(transfer.Lanes, into)},
 		"no directory": {start(0, nil)},
-		"a long piece": {start(0, into), piece(transfer.PieceBytes + 1)},
+		"a long piece": {start(0, into), piece(transfer.ToGuestBytes + 1)},
 	} {
 		stream, err := api.UnpackByDisk(t.Context())
 		if err != nil {

@@ -145,8 +145,8 @@ func (p *filesProxy) unpackByDisk(l *lane, down grpc.ClientStreamingServer[agent
 	if err != nil && !errors.Is(err, io.EOF) {
 		return p.fileStatus(ctx, err)
 	}
-	u := unpacking{lane: l, up: up}
-	pieces := bufio.NewWriterSize(&u, transfer.PieceBytes)
+	u := unpacking{lane: l, up: up, slot: make([]byte, transfer.PieceBytes)}
+	pieces := bufio.NewWriterSize(&u, transfer.ToGuestBytes)
 	for err == nil {
 		var m *agentpb.UnpackRequest
 		if m, err = down.Recv(); errors.Is(err, io.EOF) {
@@ -183,24 +183,34 @@ type unpacking struct {
 	up     grpc.BidiStreamingClient[agentpb.UnpackByDiskRequest, agentpb.UnpackByDiskResponse]
 	ready  bool // the lane is this call's in the guest, too
 	read   int  // pieces, by the guest
+	slot   []byte
 	report *agentpb.TreeReport
 }
 
-// Write sends a piece. No message of a client's is longer than one.
-func (u *unpacking) Write(piece []byte) (int, error) {
+// Write sends pieces: a message of a client's may be longer than one.
+func (u *unpacking) Write(b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		part := b[n:min(len(b), n+transfer.ToGuestBytes)]
+		err = u.send(part)
+		n += len(part)
+	}
+	return n, err
+}
+
+func (u *unpacking) send(piece []byte) error {
 	for !u.ready || u.next-u.read >= transfer.Slots {
 		if err := u.answer(); err != nil {
-			return 0, err
+			return err
 		}
 		if u.report != nil {
-			return 0, io.EOF // it has not read all, which is its own affair
+			return io.EOF // it has not read all, which is its own affair
 		}
 	}
-	if err := u.move(u.file.WriteAt, piece); err != nil {
-		return 0, err
+	size := copy(u.slot, piece)
+	if err := u.move(u.file.WriteAt, transfer.Mark(u.slot, size, u.next)); err != nil {
+		return err
 	}
-	written := &agentpb.UnpackByDiskRequest_Written{Written: uint32(len(piece))}
-	return len(piece), u.up.Send(&agentpb.UnpackByDiskRequest{Request: written})
+	return u.up.Send(&agentpb.UnpackByDiskRequest{Request: &agentpb.UnpackByDiskRequest_Written{Written: uint32(size)}})
 }
 
 // answer takes the guest's next message.

@@ -5,5 +5,6 @@
 // The disk has lanes, each of which one call uses at a time, in one direction. Piece n of the call is in slot n of its
 // lane, counted round and round. Both ends tell each other by messages of the call: that a piece was written, and that it
 // was read, so that its slot may be written again. What a slot holds is worth as much as such a message: the other end
-// reads it once, into its own memory, before it looks at it.
+// reads it once, into its own memory, before it looks at it. Behind a piece to the guest is its mark, by which the guest
+// tells it from what an empty disk holds.
 package transfer
