@@ -397,6 +397,37 @@ func TestBrokenArchivesLeaveTheOldFile(t *testing.T) {
 	}
 }
 
+// TestI13_LongFilesAreNamedAtTheirEnd: who is killed while it extracts leaves no half file under the name.
+func TestI13_LongFilesAreNamedAtTheirEnd(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	size := int64(shortBytes + 1)
+	in := archive(t, tar.Header{Name: "a", Typeflag: tar.TypeReg, Mode: 0o644, Size: size})
+	head := in.Next(512)
+	look := readerFunc(func([]byte) (int, error) {
+		if _, err := os.Lstat(filepath.Join(dir, "a")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("in the middle it is there: %v", err)
+		}
+		return 0, io.EOF
+	})
+	rest := make([]byte, size+2*512) // with padding and end
+	source := io.MultiReader(bytes.NewReader(head), bytes.NewReader(rest[:shortBytes]), look, bytes.NewReader(append(rest[shortBytes:], make([]byte, 512)...)))
+	if _, err := Unpack(t.Context(), source, openRoot(t, dir), UnpackOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := os.ReadDir(dir)
+	if err != nil || len(list) != 1 || list[0].Name() != "a" {
+		t.Fatalf("%v, %v", list, err)
+	}
+	if info, err := list[0].Info(); err != nil || info.Size() != size || info.Mode() != 0o644 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
+
 func TestI11_ArchivesKeepWithinTheirLimits(t *testing.T) {
 	for name, o := range map[string]UnpackOptions{"bytes": {MaxBytes: 99}, "entries": {MaxEntries: 1}} {
 		cwd := t.TempDir()

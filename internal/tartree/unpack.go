@@ -324,12 +324,13 @@ func (u *unpacker) replace(name string) error {
 }
 
 // storeFile writes beside a file that exists and renames over it, so that it is
-// the old one or the new one.
+// the old one or the new one. A long file that is new is named at its end, too: of
+// one that is killed in the middle nothing has the name.
 func (u *unpacker) storeFile(in io.Reader, h *tar.Header, name string) error {
 	if st, err := u.root.Lstat(name); err == nil && st.IsDir() {
 		return errors.New("a directory is in the file's place")
 	}
-	f, partial, err := u.create(name)
+	f, partial, err := u.create(name, h.Size > shortBytes)
 	if err != nil {
 		return err
 	}
@@ -391,8 +392,11 @@ func (u *unpacker) past(f *os.File, in io.Reader, size int64) (n int64, err erro
 // the one it replaces.
 const maxTemporary = 100
 
-func (u *unpacker) create(name string) (*os.File, string, error) {
-	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+// create makes the file, under another name where the file exists or is to be written beside it.
+func (u *unpacker) create(name string, beside bool) (f *os.File, as string, err error) {
+	if err = fs.ErrExist; !beside {
+		f, err = u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	}
 	for i := 0; errors.Is(err, fs.ErrExist) && i < maxTemporary; i++ {
 		partial := path.Join(path.Dir(name), fmt.Sprintf(".msb-copy-%d", i))
 		if f, err = u.root.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err == nil {
