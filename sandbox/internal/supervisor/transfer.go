@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/internal/transfer"
@@ -40,7 +41,11 @@ func (t *transferDisk) attach(s *supervisor, spec *vm.Spec) (err error) {
 		return err
 	}
 	if err := f.Truncate(transfer.DiskBytes); err != nil {
-		return errors.Join(err, f.Close(), os.Remove(path))
+		left := errors.Join(f.Close(), os.Remove(path))
+		if errors.Is(err, syscall.EFBIG) && s.memory.from == nil { // RLIMIT_FSIZE, which all else may keep within
+			return left
+		}
+		return errors.Join(err, left)
 	}
 	device := "vd" + string(rune('a'+len(spec.Disks)))
 	spec.Disks = append(spec.Disks, vm.Disk{Path: path, ID: serialTransfer})

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/internal/transfer"
 	"github.com/msb-project/msb/internal/vm"
@@ -68,6 +70,35 @@ func TestTransferDisksNeedNoReservation(t *testing.T) {
 	defer f.Close()
 	if err := (transferFile{f}).Reserve(0, 1); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestI12_MachinesStartWithoutRoomForATransferDisk: under a limit of the size of files (RLIMIT_FSIZE) copies go by the ports.
+// One that goes on needs the disk that it was saved with.
+func TestI12_MachinesStartWithoutRoomForATransferDisk(t *testing.T) {
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &old); err != nil {
+		t.Fatal(err)
+	}
+	limited := old
+	limited.Cur = transfer.DiskBytes - 1
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limited); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_FSIZE, &old) }()
+	for _, from := range []*state.SavedMemory{nil, {}} {
+		s := &supervisor{plan: &state.Plan{Dir: t.TempDir()}}
+		s.memory.from = from
+		spec := vm.Spec{Disks: make([]vm.Disk, 3)}
+		if err := s.transfer.attach(s, &spec); errors.Is(err, unix.EFBIG) != (from != nil) || (err == nil) != (from == nil) {
+			t.Errorf("saved: %v: %v", from != nil, err)
+		}
+		if len(spec.Disks) != 3 || s.transfer.host() != nil || s.transfer.guest != (agentclient.Disk{}) {
+			t.Errorf("saved: %v: %+v, %+v", from != nil, spec.Disks, s.transfer)
+		}
+		if list, err := os.ReadDir(s.plan.Dir); err != nil || len(list) != 0 {
+			t.Errorf("%v stay, %v", list, err)
+		}
 	}
 }
 
