@@ -77,6 +77,14 @@ func (e *noAnswerError) Error() string {
 
 func (e *noAnswerError) Unwrap() []error { return []error{ErrNotRunning, e.reason} }
 
+// answered makes the end of a session that was there a noAnswerError.
+func answered(name string, err error) error {
+	if errors.Is(err, agentclient.ErrAgentDead) {
+		return &noAnswerError{name, err}
+	}
+	return err
+}
+
 // connectWait bounds the wait of a new session: it is more than a starting sandbox takes from its socket to its first
 // answer.
 const connectWait = state.BootTimeout + 30*time.Second

@@ -77,7 +77,7 @@ func (ps Ports) Remove(ctx context.Context, name string, p Port) (removed []Port
 func (ps Ports) change(ctx context.Context, name string, live func(*Sandbox) error, stored func(*state.Stored) error) error {
 	s, err := connectNamed(ctx, ps.home, name)
 	if err == nil {
-		return Fail(errors.Join(live(s), s.Close()))
+		return Fail(errors.Join(answered(name, live(s)), s.Close()))
 	}
 	if !errors.Is(err, ErrNotRunning) {
 		return Fail(err)

@@ -177,7 +177,7 @@ func changeRequests(ctx context.Context, h *Home, name string, c Changes, do fun
 		if err == nil {
 			err = s.client.Update(ctx, text)
 		}
-		return errors.Join(err, s.Close())
+		return errors.Join(answered(name, err), s.Close())
 	}
 	if !errors.Is(err, ErrNotRunning) {
 		return err

@@ -26,7 +26,7 @@ func (h *Home) Update(ctx context.Context, name string, c Changes) error {
 		if err == nil {
 			err = s.client.Update(ctx, text)
 		}
-		return Fail(errors.Join(err, s.Close()))
+		return Fail(errors.Join(answered(name, err), s.Close()))
 	}
 	if !errors.Is(err, ErrNotRunning) || c.Paused != nil {
 		return Fail(err)

@@ -1,9 +1,16 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 func TestStoppedSandboxesAreUpdated(t *testing.T) {
@@ -38,5 +45,61 @@ func TestStoppedSandboxesAreUpdated(t *testing.T) {
 	}
 	if err := h.Update(t.Context(), "nosuch", Changes{Keep: true}); !errors.Is(err, ErrNoSandbox) {
 		t.Error(err)
+	}
+}
+
+// ending is a supervisor that is stopped while it makes a change.
+type ending struct {
+	agentpb.UnimplementedAgentServer
+	agentpb.UnimplementedPortsServer
+	agentpb.UnimplementedSupervisorServer
+	stop chan<- struct{}
+}
+
+func (e *ending) end(ctx context.Context) error {
+	e.stop <- struct{}{}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (e *ending) Stats(context.Context, *agentpb.StatsRequest) (*agentpb.StatsResponse, error) {
+	return &agentpb.StatsResponse{}, nil
+}
+
+func (e *ending) Update(ctx context.Context, _ *agentpb.UpdateRequest) (*agentpb.UpdateResponse, error) {
+	return nil, e.end(ctx)
+}
+
+func (e *ending) AddPort(ctx context.Context, _ *agentpb.PortRequest) (*agentpb.PortResponse, error) {
+	return nil, e.end(ctx)
+}
+
+// TestSandboxesThatEndMeanwhileDoNotRun: not the guest's agent is gone for who changes a sandbox that another command stops.
+func TestSandboxesThatEndMeanwhileDoNotRun(t *testing.T) {
+	t.Parallel()
+	for what, change := range map[string]func(*Home) error{
+		"update":  func(h *Home) error { return h.Keep(t.Context(), "web") },
+		"request": func(h *Home) error { return changeRequests(t.Context(), h, "web", Changes{Keep: true}, nil) },
+		"port": func(h *Home) error {
+			_, err := h.Ports().Add(t.Context(), "web", Port{Guest: 80})
+			return err
+		},
+	} {
+		h := newHome(t)
+		must(t, aNamed(t, h, "web"))
+		l, err := state.ListenControl(namedPath(h, "web"))
+		must(t, err)
+		stop, srv := make(chan struct{}), grpc.NewServer()
+		e := &ending{stop: stop}
+		agentpb.RegisterAgentServer(srv, e)
+		agentpb.RegisterPortsServer(srv, e)
+		agentpb.RegisterSupervisorServer(srv, e)
+		go func() { _ = srv.Serve(l) }()
+		go func() { <-stop; srv.Stop() }()
+		err = change(h)
+		if !errors.Is(err, ErrNotRunning) || !strings.Contains(err.Error(), "web ended before it answered") {
+			t.Errorf("%s: %v", what, err)
+		}
+		srv.Stop()
 	}
 }
