@@ -66,10 +66,23 @@ func printList[T any](ui *ui, c *cobra.Command, l *listFlags, all []T, name func
 	}
 	for i := range all {
 		if err := ui.formatted(t, &all[i]); err != nil {
-			return &usageError{err: fmt.Errorf("%w; the keys are those of --json", err), help: c.CommandPath() + " --help"}
+			return &usageError{err: fmt.Errorf("%w; the keys are those of the JSON", err), help: c.CommandPath() + " --help"}
 		}
 	}
 	return nil
+}
+
+// oneFormat is --format of a command that prints one object.
+func oneFormat(c *cobra.Command, format *string) {
+	c.Flags().StringVarP(format, "format", "f", "", "print a Go `template` with the keys of the JSON, such as '{{.name}}'")
+}
+
+// printOne prints v as JSON, or by a template.
+func printOne[T any](ui *ui, c *cobra.Command, format string, v *T) error {
+	if format == "" || format == "json" {
+		return ui.json(v)
+	}
+	return printList(ui, c, &listFlags{format: format}, []T{*v}, nil, nil)
 }
 
 // formatted prints one line of a list by a template, which sees what --json shows.

@@ -114,12 +114,13 @@ func snapshotRows(all []sandbox.Snapshot, now time.Time) [][]string {
 }
 
 func newSnapshotInspect(ui *ui) *cobra.Command {
-	return &cobra.Command{
-		Use:     "inspect SNAPSHOT",
+	var format string
+	c := &cobra.Command{
+		Use:     "inspect [flags] SNAPSHOT",
 		Short:   "Tell about a snapshot in JSON",
 		Example: `  msb snapshot inspect web-1 | jq -r .digest`,
 		Args:    named(cobra.ExactArgs(1), snapshotRemedy),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
 			home, err := sandbox.OpenHome("")
 			if err != nil {
 				return err
@@ -128,9 +129,11 @@ func newSnapshotInspect(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return ui.json(s)
+			return printOne(ui, c, format, s)
 		},
 	}
+	oneFormat(c, &format)
+	return c
 }
 
 func newSnapshotRemove(ui *ui) *cobra.Command {

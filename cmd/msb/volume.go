@@ -93,8 +93,9 @@ func printVolumes(ui *ui, c *cobra.Command, flags *listFlags, all []sandbox.Volu
 }
 
 func newVolumeInspectCommand(ui *ui) *cobra.Command {
-	return &cobra.Command{
-		Use:     "inspect NAME",
+	var format string
+	c := &cobra.Command{
+		Use:     "inspect [flags] NAME",
 		Short:   "Tell about a volume in JSON: size, use, sandboxes, file",
 		Example: `  msb volume inspect data | jq .sandboxes`,
 		Args:    named(cobra.ExactArgs(1), volumeRemedy),
@@ -104,10 +105,12 @@ func newVolumeInspectCommand(ui *ui) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return ui.json(v)
+				return printOne(ui, c, format, v)
 			})
 		},
 	}
+	oneFormat(c, &format)
+	return c
 }
 
 func newVolumeRemoveCommand(ui *ui) *cobra.Command {
