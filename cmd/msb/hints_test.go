@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 // TestSlipsHaveRemedies: what other tools' users type, and slips of the words around a command, are errors that say what
@@ -56,35 +58,109 @@ func TestSlipsHaveRemedies(t *testing.T) {
 func TestForeignFlagsAreForeign(t *testing.T) {
 	t.Parallel()
 	root := newRoot(newUI(nil, nil))
-	for verb, flags := range verbFlags {
-		path := []string{verb}
-		if verb == "pull" || verb == "prune" {
-			path = []string{"image", verb}
-		}
-		c, _, err := root.Find(path)
-		if err != nil || c.Name() != verb {
-			t.Fatalf("%s: %v", verb, err)
-		}
+	for path, flags := range verbFlags {
 		for name := range flags {
-			if c.Flags().Lookup(name) != nil || len(name) == 1 && c.Flags().ShorthandLookup(name) != nil {
-				t.Errorf("msb %s has the flag %s", verb, name)
+			if hasFlag(t, root, path, name) {
+				t.Errorf("msb %s has the flag %s", path, name)
 			}
 		}
 	}
 	for name := range otherFlags {
-		for _, verb := range []string{"run", "create", "exec"} {
-			c, _, err := root.Find([]string{verb})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(name) > 1 && c.Flags().Lookup(name) != nil || len(name) == 1 && c.Flags().ShorthandLookup(name) != nil {
-				t.Errorf("msb %s has the flag %s", verb, name)
+		for _, path := range runLike {
+			if hasFlag(t, root, path, name) {
+				t.Errorf("msb %s has the flag %s", path, name)
 			}
 		}
 	}
 	for word := range otherWords {
 		if c, rest, _ := root.Find([]string{word}); c != root || len(rest) == 0 {
 			t.Errorf("msb has the command %s", word)
+		}
+	}
+}
+
+// hasFlag tells whether the command has a flag of this name, or with this letter.
+func hasFlag(t *testing.T, root *cobra.Command, path, name string) bool {
+	t.Helper()
+	c := find(root, path)
+	if c == nil || "msb "+path != c.CommandPath() {
+		t.Fatalf("there is no msb %s", path)
+	}
+	c.InitDefaultHelpFlag()
+	return c.Flags().Lookup(name) != nil || len(name) == 1 && c.Flags().ShorthandLookup(name) != nil
+}
+
+// dockersFlags are those of docker 28's commands, by the words of msb's.
+var dockersFlags = map[string]string{
+	"attach":  "detach-keys no-stdin sig-proxy",
+	"commit":  "a author c change m message p pause",
+	"cp":      "a archive L follow-link q quiet",
+	"create":  "i interactive t tty rm name entrypoint u user w workdir ulimit e env h v p l m",
+	"events":  "f filter format since until",
+	"exec":    "d detach detach-keys e env env-file i interactive privileged t tty u user w workdir",
+	"inspect": "f format s size type",
+	"kill":    "s signal",
+	"login":   "p password password-stdin u username",
+	"logs":    "details f follow since n tail t timestamps until",
+	"ls":      "a all f filter format n last l latest no-trunc q quiet s size",
+	"prune":   "a all filter f force volumes",
+	"restart": "s signal t time timeout",
+	"rm":      "f force l link v volumes",
+	"run": "add-host annotation a attach blkio-weight blkio-weight-device cap-add cap-drop cgroup-parent cgroupns cidfile cpu-count cpu-percent " +
+		"cpu-period cpu-quota cpu-rt-period cpu-rt-runtime c cpu-shares cpus cpuset-cpus cpuset-mems d detach detach-keys device device-cgroup-rule " +
+		"device-read-bps device-read-iops device-write-bps device-write-iops disable-content-trust dns dns-opt dns-option dns-search domainname " +
+		"entrypoint e env env-file expose gpus group-add health-cmd health-interval health-retries health-start-interval health-start-period " +
+		"health-timeout help h hostname init i interactive io-maxbandwidth io-maxiops ip ip6 ipc isolation kernel-memory l label label-file link " +
+		"link-local-ip log-driver log-opt mac-address m memory memory-reservation memory-swap memory-swappiness mount name net net-alias network " +
+		"network-alias no-healthcheck oom-kill-disable oom-score-adj pid pids-limit platform privileged p publish P publish-all pull q quiet " +
+		"read-only restart rm runtime security-opt shm-size sig-proxy stop-signal stop-timeout storage-opt sysctl tmpfs t tty ulimit " +
+		"use-api-socket u user userns uts v volume volume-driver volumes-from w workdir",
+	"start": "a attach checkpoint checkpoint-dir detach-keys i interactive",
+	"stats": "a all format no-stream no-trunc",
+	"stop":  "s signal t time timeout",
+	"update": "blkio-weight cpu-period cpu-quota cpu-rt-period cpu-rt-runtime c cpu-shares cpus cpuset-cpus cpuset-mems m memory memory-reservation " +
+		"memory-swap pids-limit restart",
+	"image history":  "format H human no-trunc platform q quiet",
+	"image inspect":  "f format platform",
+	"image load":     "i input platform q quiet",
+	"image ls":       "a all digests f filter format no-trunc q quiet tree",
+	"image prune":    "a all filter f force",
+	"image pull":     "a all-tags disable-content-trust platform q quiet",
+	"image rm":       "f force no-prune platform",
+	"image save":     "o output platform",
+	"volume create":  "d driver label name o opt",
+	"volume inspect": "f format",
+	"volume ls":      "cluster f filter format q quiet",
+	"volume prune":   "a all filter f force",
+	"volume rm":      "f force",
+}
+
+// TestDockersFlagsAreKnown: each is msb's too, or the error says what to do instead of it. What one command says of a flag is
+// of no use at another with the same last word.
+func TestDockersFlagsAreKnown(t *testing.T) {
+	t.Parallel()
+	root := newRoot(newUI(nil, nil))
+	for path, flags := range dockersFlags {
+		for _, name := range strings.Fields(flags) {
+			if !hasFlag(t, root, path, name) && otherFlag(find(root, path), name) == "" {
+				t.Errorf("msb %s says nothing of docker's flag %s", path, name)
+			}
+		}
+	}
+	for line, want := range map[string]string{
+		"image ls -a":                    "all images",
+		"volume prune -a":                "those with names",
+		"volume create --driver local v": "--size",
+		"ps --size":                      "the disk's size",
+		"update --memory-swap 1 web":     "no swap",
+		"run --userns host -- true":      "shares no namespace",
+		"create -it web":                 "msb exec",
+		"stop --label a=b":               "--filter label=KEY=VALUE",
+		"snapshot create --full web":     "--memory",
+		"install --privileged alpine":    "leave it out",
+	} {
+		if got := msb(t, nil, strings.Fields(line)...); got.code != exitOther || !strings.Contains(got.err, want) || strings.Count(got.err, "\n") != 1 {
+			t.Errorf("msb %s: exit %d: %s, want %q", line, got.code, got.err, want)
 		}
 	}
 }

@@ -1,84 +1,83 @@
 package main
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/spf13/cobra"
 )
 
-const (
-	noVolumes = "-v HOST:GUEST shares a directory of this machine, -v NAME:GUEST is a volume (msb volume), and --disk 10G keeps what a guest writes on a disk of its own"
-	noPorts   = "name each port: -p HOSTPORT:PORT"
-	noCaps    = "the guest's root has every right in its own machine, and none outside of it; leave it out"
-	noDevices = "a guest gets no device of this machine; leave it out"
-)
-
-// otherFlags are flags of container tools for which msb has no counterpart, or one with another name.
-var otherFlags = map[string]string{
-	"volumes-from": noVolumes, "mount": noVolumes + ", --tmpfs PATH mounts a file system in memory",
-	"P": noPorts, "publish-all": noPorts, "expose": noPorts,
-	"network":      "the only network is msb's gateway: --no-net is none at all, --allow HOST:PORT and --policy FILE let things out",
-	"net":          "the only network is msb's gateway: --no-net is none at all, --allow HOST:PORT and --policy FILE let things out",
-	"dns":          "a policy's [dns] servers are asked: see docs/policy.md",
-	"privileged":   noCaps,
-	"cap-add":      noCaps,
-	"cap-drop":     "a guest is confined by its machine, not by capabilities; --user NAME runs as somebody else than root",
-	"security-opt": "a guest is confined by its machine, and the machine by msb: `msb doctor` says how; leave it out",
-	"device":       noDevices,
-	"gpus":         noDevices,
-	"platform":     "guests have this machine's architecture; leave it out",
-	"cidfile":      "give the sandbox a name: --name NAME",
-	"shm-size":     "/dev/shm takes up to half of the guest's memory: give it more with --memory",
-	"memory-swap":  "a guest has no swap; give it more with --memory",
-	"c":            "--cpus N gives the guest N processors",
-	"cpu-shares":   "--cpus N gives the guest N processors",
-	"cpuset-cpus":  "--cpus N gives the guest N processors",
-	"storage-opt":  "--disk 10G puts what the guest writes on a disk of this size",
-	"rlimit":       "use --ulimit NAME=SOFT[:HARD]",
-	"attach":       "output is attached always; -i passes standard input on",
-	"a":            "output is attached always; -i passes standard input on",
-	"link":         "a line of the policy's [hosts] leads to another sandbox, if that one's policy lets this one in: see docs/ports.md",
-}
-
-// copyFlags are those of cp.
-var copyFlags = map[string]string{
-	"r": wholeDirs, "R": wholeDirs, "recursive": wholeDirs,
-	"p": "modes and times are kept always, and owners with --archive",
-}
-
-// verbFlags are those of the other verbs.
+// verbFlags are flags that other tools have for a command, by its words behind msb.
 var verbFlags = map[string]map[string]string{
 	"ls": {
-		"a": allListed, "all": allListed, "n": allListed, "l": allListed, "latest": allListed, "last": allListed, "no-trunc": allListed,
-		"s": "the disk's size is in the list",
+		"a": allListed, "all": allListed, "n": allListed, "l": allListed, "latest": allListed, "last": allListed,
+		"no-trunc": noTrunc, "s": sizeListed, "size": sizeListed,
 	},
-	"stop":    {"t": stopWait, "time": stopWait, "timeout": stopWait, "s": stopSignal, "signal": stopSignal},
-	"restart": {"t": stopWait, "time": stopWait, "timeout": stopWait, "s": stopSignal, "signal": stopSignal},
-	"start":   {"a": startAttach, "attach": startAttach, "i": startAttach, "interactive": startAttach},
-	"rm":      {"v": volumesStay, "volumes": volumesStay},
-	"events":  {"n": wholeLog, "tail": wholeLog, "since": wholeLog, "until": wholeLog, "format": "--json prints an object a line; pipe it into jq"},
-	"logs":    {"until": "--since is the other end; pipe --json into jq for more", "details": "leave it out"},
-	"exec":    {"privileged": noCaps},
-	"create":  {"name": "the name stands alone, without a flag"},
+	"stop":    {"t": stopWait, "time": stopWait, "timeout": stopWait, "f": stopWait, "force": stopWait, "s": stopSignal, "signal": stopSignal, "label": labelFilter},
+	"restart": {"t": stopWait, "time": stopWait, "timeout": stopWait, "s": stopSignal, "signal": stopSignal, "label": labelFilter},
+	"start": {
+		"a": startAttach, "attach": startAttach, "i": startAttach, "interactive": startAttach, "detach-keys": startAttach, "label": labelFilter,
+		"checkpoint": restoreFirst, "checkpoint-dir": restoreFirst,
+	},
+	"rm":   {"v": volumesStay, "volumes": volumesStay, "l": betweenTwo, "link": betweenTwo, "label": labelFilter},
+	"kill": {"label": labelFilter},
+	"events": {
+		"n": wholeLog, "tail": wholeLog, "since": wholeLog, "until": wholeLog, "format": "--json prints an object a line; pipe it into jq",
+	},
+	"logs": {"until": "--since is the other end; pipe --json into jq for more", "details": "leave it out", "source": "it is the main command's output; msb job logs has that of msb exec -d"},
+	"exec": {"stream": "use -i"},
+	"create": {
+		"name": "the name stands alone, without a flag", "i": noCommandYet, "interactive": noCommandYet, "t": noCommandYet, "tty": noCommandYet,
+		"u": noCommandYet, "user": noCommandYet, "w": noCommandYet, "workdir": noCommandYet, "entrypoint": noCommandYet, "ulimit": noCommandYet,
+		"a": noCommandYet, "attach": noCommandYet, "rm": "a sandbox of msb run goes when its command ends; msb rm NAME removes this one",
+	},
 	"ssh": {
 		"L": sshFlag, "D": sshFlag, "R": sshFlag, "A": sshFlag, "X": sshFlag, "Y": sshFlag, "W": sshFlag, "N": sshFlag,
 		"i": sshFlag, "l": sshFlag, "o": sshFlag, "F": sshFlag, "p": sshFlag, "v": sshFlag,
 	},
-	"login": {"p": passwordSeen, "password": passwordSeen},
-	"run":   {"sig-proxy": "signals go to the command; leave it out", "ip": "each guest has a link of its own, with the same addresses; leave it out", "stop-signal": "msb stop has the guest end; msb kill -s SIGNAL sends the command one"},
-	"pull":  {"a": "name each image", "all-tags": "name each image", "platform": "guests have this machine's architecture; leave it out"},
+	"login":   {"p": passwordSeen, "password": passwordSeen},
+	"inspect": {"s": "the size of its disk is in it; leave it out", "size": "the size of its disk is in it; leave it out", "type": "msb image inspect, msb volume inspect and msb snapshot inspect are for the others"},
 	"commit": {
 		"m": noNotes, "message": noNotes, "a": noNotes, "author": noNotes, "c": sameConfig, "change": sameConfig,
 		"p": noPause, "pause": noPause, "no-pause": noPause,
 	},
-	"top":   {"o": fixedColumns, "e": fixedColumns, "f": fixedColumns, "x": fixedColumns, "u": fixedColumns},
-	"prune": {"a": pruneAll, "all": pruneAll, "f": "it asks nothing; leave it out", "force": "it asks nothing; leave it out"},
+	"cp": {
+		"r": wholeDirs, "R": wholeDirs, "recursive": wholeDirs,
+		"p": "modes and times are kept always, and owners with --archive",
+	},
+	"stats":   {"a": "it is of those that run; leave it out", "all": "it is of those that run; leave it out", "no-trunc": noTrunc},
+	"top":     {"o": fixedColumns, "e": fixedColumns, "f": fixedColumns, "x": fixedColumns, "u": fixedColumns},
+	"prune":   {"a": pruneAll, "all": pruneAll, "f": asksNothing, "force": asksNothing, "filter": pruneList, "volumes": "msb volume prune removes volumes"},
+	"install": {"tmp": "each call is a new sandbox; leave it out"},
+
+	"image pull":    {"a": nameEach, "all-tags": nameEach, "platform": otherFlags["platform"], "disable-content-trust": otherFlags["disable-content-trust"]},
+	"image ls":      {"a": "all images are listed; leave it out", "all": "all images are listed; leave it out", "digests": "digests are in the list; --json has them whole", "f": pipeList, "filter": pipeList, "no-trunc": "--json has the whole digests", "tree": "an image is of one platform; leave it out"},
+	"image rm":      {"f": "names of an image are forgotten one by one, and a disk that a sandbox needs stays; leave it out", "force": "names of an image are forgotten one by one, and a disk that a sandbox needs stays; leave it out", "no-prune": "an image has no parents; leave it out", "platform": otherFlags["platform"]},
+	"image prune":   {"a": pruneAll, "all": pruneAll, "f": asksNothing, "force": asksNothing, "filter": pruneList},
+	"image inspect": {"platform": otherFlags["platform"]},
+	"image history": {"H": "times and sizes are written for people; --json has them exact", "human": "times and sizes are written for people; --json has them exact", "q": "the cache keeps no images between the steps; use --format", "quiet": "the cache keeps no images between the steps; use --format", "platform": otherFlags["platform"]},
+	"image load":    {"platform": otherFlags["platform"]},
+	"image save":    {"platform": otherFlags["platform"]},
+
+	"volume create": {"name": "the name stands alone, without a flag", "d": localDisk, "driver": localDisk, "o": localDisk, "opt": localDisk, "label": "volumes have no labels; leave it out"},
+	"volume ls":     {"f": pipeList, "filter": pipeList, "cluster": "volumes are of this machine; leave it out"},
+	"volume prune":  {"a": "those with names are removed too; leave it out", "all": "those with names are removed too; leave it out", "f": asksNothing, "force": asksNothing, "filter": pruneList},
+	"volume rm":     {"f": "stop the sandboxes that have it first; leave it out", "force": "stop the sandboxes that have it first; leave it out"},
+
+	"snapshot create": {"from-sandbox": "the sandbox stands first: msb snapshot create SANDBOX [NAME]", "full": "use --memory"},
 }
 
 const (
 	volumesStay  = "volumes have names, and stay: msb volume rm NAME, or msb volume prune"
 	allListed    = "all sandboxes that have a name are listed, running or not; leave it out"
+	noTrunc      = "nothing is cut off; leave it out"
+	sizeListed   = "the disk's size is in the list; leave it out"
 	stopWait     = "the guest is given time to write its disk, and is ended then; leave it out"
 	stopSignal   = "msb kill -s SIGNAL NAME sends the command of msb run -d a signal"
 	startAttach  = "msb attach NAME joins the command of msb run -d, msb shell NAME opens a shell"
+	restoreFirst = "msb snapshot restore SNAPSHOT comes before msb start"
+	noCommandYet = "it is for commands, and msb create runs none: give it to msb exec, once the sandbox is started"
+	labelFilter  = "use --filter label=KEY=VALUE"
 	sshFlag      = "flags of ssh itself go with ssh NAME.msb, once msb ssh-config > ~/.ssh/msb.conf is included"
 	wholeLog     = "the log is shown from its oldest line on; pipe it into tail, or --json into jq"
 	noNotes      = "images of the cache have no message and no author; leave it out"
@@ -86,24 +85,26 @@ const (
 	noPause      = "the sandbox runs on, and its disk is held for a moment; leave it out"
 	fixedColumns = "every process is listed, with fixed columns; msb exec NAME ps shows others, if the image has it"
 	pruneAll     = "msb image rm IMAGE forgets an image by its name; leave it out"
+	pruneList    = "--dry-run lists what would go; remove others by their names"
+	asksNothing  = "it asks nothing; leave it out"
+	nameEach     = "name each image"
+	pipeList     = "pipe --json into jq"
+	localDisk    = "a volume is a disk of this machine, of the size that --size says; leave it out"
+	passwordSeen = "other users see a command line; use --password-stdin, as in: msb login --username USER --password-stdin SERVER < FILE"
+	wholeDirs    = "directories are always copied with what they hold; leave it out"
 )
 
-const passwordSeen = "other users see a command line; use --password-stdin, as in: msb login --username USER --password-stdin SERVER < FILE"
-
-const wholeDirs = "directories are always copied with what they hold; leave it out"
+// runLike are the commands with flags of docker run.
+var runLike = []string{"run", "create", "exec", "install", "warm", "update"}
 
 // otherFlag says what to do instead of a flag that other tools have.
 func otherFlag(c *cobra.Command, name string) string {
-	if text := verbFlags[c.Name()][name]; text != "" {
+	path := strings.TrimPrefix(c.CommandPath(), "msb ")
+	if text := verbFlags[path][name]; text != "" {
 		return text
 	}
-	switch c.Name() {
-	case "run", "create", "exec":
-		if text := otherFlags[name]; text != "" {
-			return text
-		}
-	case "cp":
-		return copyFlags[name]
+	if text := otherFlags[name]; text != "" && slices.Contains(runLike, path) {
+		return text
 	}
 	if name == "p" && c.Flags().Lookup("policy") != nil {
 		return "for a policy file use --policy FILE; -p publishes ports, for msb run and msb create"
