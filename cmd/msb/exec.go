@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/sandbox"
@@ -97,16 +99,38 @@ func execOptions(c image.Config, f *runFlags, argv []string) sandbox.ExecOptions
 	return opts
 }
 
+// entrypoint is the value of --entrypoint. An empty one takes the image's away.
+type entrypoint struct {
+	program string
+	given   bool
+}
+
+var _ pflag.Value = (*entrypoint)(nil)
+
+// Set implements pflag.Value.
+func (e *entrypoint) Set(program string) error {
+	e.program, e.given = program, true
+	return nil
+}
+
+// String implements pflag.Value.
+func (e *entrypoint) String() string { return e.program }
+
+// Type implements pflag.Value.
+func (e *entrypoint) Type() string { return "string" }
+
 // commandOf is entrypoint and arguments, as in every container tool: what the user gives replaces Cmd, and an
-// entrypoint of theirs the image's and its Cmd.
-func commandOf(c image.Config, entrypoint string, argv []string) []string {
-	if entrypoint != "" {
-		return append([]string{entrypoint}, argv...)
+// entrypoint of theirs the image's and its Cmd, also if it is empty.
+func commandOf(c image.Config, entry entrypoint, argv []string) []string {
+	switch {
+	case entry.program != "":
+		argv = append([]string{entry.program}, argv...)
+	case !entry.given:
+		if argv == nil {
+			argv = c.Cmd
+		}
+		argv = append(c.Entrypoint[:len(c.Entrypoint):len(c.Entrypoint)], argv...)
 	}
-	if argv == nil {
-		argv = c.Cmd
-	}
-	argv = append(c.Entrypoint[:len(c.Entrypoint):len(c.Entrypoint)], argv...)
 	if len(argv) == 0 {
 		argv = []string{"/bin/sh"}
 	}

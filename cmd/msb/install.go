@@ -52,7 +52,7 @@ A file that msb install did not write is never replaced.`,
 	hideRefused(fl)
 	f.registerWho(fl)
 	f.registerBounds(fl)
-	fl.StringVar(&f.entrypoint, "entrypoint", "", "run this `program` in place of the image's entrypoint")
+	fl.Var(&f.entrypoint, "entrypoint", "run this `program` in place of the image's entrypoint")
 	recordFlags(fl, &given)
 	fl.StringVar(&name, "name", "", "`name` of the command (default: the image's)")
 	installDir(fl, &dir)

@@ -48,7 +48,7 @@ client. msb looks first whether the sandbox would start, as far as that can be t
 	hideRefused(fl)
 	f.registerWho(fl)
 	f.registerBounds(fl)
-	fl.StringVar(&f.entrypoint, "entrypoint", "", "run this `program` in place of the image's entrypoint, with COMMAND as its arguments")
+	fl.Var(&f.entrypoint, "entrypoint", "run this `program` in place of the image's entrypoint, with COMMAND as its arguments; empty: COMMAND alone")
 	recordFlags(fl, &given)
 	fl.StringVar(&img, "image", "", "the sandbox's `IMAGE` (default: the policy's, or the built-in one)")
 	f.remove = true

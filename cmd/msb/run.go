@@ -35,7 +35,7 @@ type runFlags struct {
 	pcap                          pcapFlags
 	name                          string
 	detach, trust                 bool
-	entrypoint                    string
+	entrypoint                    entrypoint
 	removeSet                     bool // --rm was given
 	volumes, hide, tmpfs, ports   []string
 	readOnly                      bool
@@ -91,7 +91,7 @@ func (f *runFlags) register(c *cobra.Command) {
 	fl.BoolVar(&f.remove, "rm", true, "remove the sandbox when its command ends, also with -d and --name, which keep it else; --rm=false keeps logs and disk of one without a name (msb ls --kept)")
 	fl.StringVar(&f.learn, "learn", "", "write the smallest policy that allows what was seen to this `file`; use it with mode = \"report\"")
 	fl.StringArrayVar(&f.copies, "copy", nil, "copy a file or directory of this machine into the guest before the command runs, as msb cp does: `HOST:GUEST` (repeatable)")
-	fl.StringVar(&f.entrypoint, "entrypoint", "", "run this `program` in place of the image's entrypoint, with COMMAND as its arguments")
+	fl.Var(&f.entrypoint, "entrypoint", "run this `program` in place of the image's entrypoint, with COMMAND as its arguments; empty: COMMAND alone")
 	fl.StringVar(&f.name, "name", "", "make a sandbox of this `name`, which stays")
 	fl.BoolVarP(&f.detach, "detach", "d", false, "leave the sandbox and its command running, and print the name; msb logs NAME shows the output")
 }

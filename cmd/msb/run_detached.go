@@ -30,7 +30,10 @@ func runDetached(ctx context.Context, ui *ui, f *runFlags, cfg sandbox.Config, a
 // saysCommand reports whether the user, the policy or the image names a command. The default shell doesn't count, since
 // nobody could type into it.
 func saysCommand(c image.Config, f *runFlags, argv []string) bool {
-	return f.entrypoint != "" || len(argv)+len(c.Entrypoint)+len(c.Cmd) > 0
+	if f.entrypoint.given {
+		return f.entrypoint.program != "" || len(argv) > 0
+	}
+	return len(argv)+len(c.Entrypoint)+len(c.Cmd) > 0
 }
 
 // anyName is a name that no other sandbox has.

@@ -90,4 +90,5 @@ func TestVMExecInMissingDirectories(t *testing.T) {
 
 func TestVMRunWithAnotherEntrypoint(t *testing.T) {
 	vmRun(t, "-q", "--entrypoint", "/bin/echo", "--", "an", "argument").want(t, 0, "an argument\n")
+	vmRun(t, "-q", "--entrypoint", "", "--", "/bin/echo", "alone").want(t, 0, "alone\n")
 }
