@@ -23,12 +23,13 @@ a change takes effect at once while it runs. msb start starts it.`,
   msb start agent
   msb exec agent -- pip install requests
   msb stop agent`,
-		Args: named(cobra.RangeArgs(1, 2), "name the sandbox, and the image if it isn't the policy's"),
+		Args: named(cobra.MinimumNArgs(1), "name the sandbox, and the image if it isn't the policy's"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if c.ArgsLenAtDash() >= 0 {
+			if c.ArgsLenAtDash() >= 0 || len(args) > 2 {
 				return &usageError{err: fmt.Errorf("msb create takes no command: run one with msb exec %s -- COMMAND once it is started, or with msb run -d --name %s", args[0], args[0]), help: "msb create --help"}
 			}
 			ui.quiet, f.cpusSet, f.name, f.remove = f.quiet, c.Flags().Changed("cpus"), args[0], true
+			f.noteUnset(ui)
 			cfg, _, err := f.config(ui, args[1:], -1)
 			if err != nil {
 				return err
@@ -50,13 +51,21 @@ a change takes effect at once while it runs. msb start starts it.`,
 	return c
 }
 
-// named turns an error about the number of arguments into a sentence that says what is missing.
+// named turns an error about the number of arguments into a sentence that says what is missing, or
+// which is too much.
 func named(check cobra.PositionalArgs, remedy string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if check(c, args) == nil {
 			return nil
 		}
-		return &usageError{err: errors.New(remedy), help: c.CommandPath() + " --help"}
+		text := remedy
+		for most := len(args) - 1; most > 0; most-- {
+			if check(c, args[:most]) == nil { // it is not that one is missing
+				text = fmt.Sprintf("%.80q is too much: %s", args[most], remedy)
+				break
+			}
+		}
+		return &usageError{err: errors.New(text), help: c.CommandPath() + " --help"}
 	}
 }
 

@@ -32,6 +32,7 @@ func newEnvCommand(ui *ui) *cobra.Command {
 	var list listFlags
 	ls := &cobra.Command{
 		Use:     "ls [flags] NAME",
+		Aliases: []string{"list"},
 		Short:   "List the variables that every command of a sandbox gets",
 		Example: `  msb env ls web --format "{{.name}}"`,
 		Args:    named(cobra.ExactArgs(1), nameRemedy),

@@ -24,6 +24,11 @@ func TestSlipsHaveRemedies(t *testing.T) {
 		"image prune x":              "msb image prune takes no arguments",
 		"policy schema x":            "msb policy schema takes no arguments",
 		"create a -- ls":             "msb exec a -- COMMAND",
+		"container ls -a":            "msb ls, msb run, msb rm",
+		"checkpoint create a b":      "msb snapshot create",
+		"compose up -d":              "msb run -d --name NAME",
+		"image tag a b":              "msb commit NAME IMAGE",
+		"snapshot save a b":          "use msb snapshot export",
 		"touch a":                    `unknown command "touch": use msb keep`,
 		"branch a b":                 `unknown command "branch": use msb clone`,
 		"commit -m text a b":         "leave it out",
@@ -43,6 +48,20 @@ func TestSlipsHaveRemedies(t *testing.T) {
 			t.Errorf("msb %s: exit %d: %s, want %q", line, got.code, got.err, want)
 		}
 	}
+	for line, want := range map[string]string{
+		"top web aux":               `"aux" is too much: name the sandbox`,
+		"rename a b c":              `"c" is too much`,
+		"image history a b":         `"b" is too much`,
+		"create web alpine sh":      "msb exec web -- COMMAND",
+		"port web --nosuch":         "unknown flag --nosuch",
+		"port web 80 81":            `"81" is too much`,
+		"run -p 8000-8010 -- a":     "publish each port by itself",
+		"run -p 1.2.3.4:8-9:8 -- a": "publish each port by itself",
+	} {
+		if got := msb(t, nil, strings.Fields(line)...); got.code != exitOther || !strings.Contains(got.err, want) || strings.Count(got.err, "\n") != 1 {
+			t.Errorf("msb %s: exit %d: %s, want %q", line, got.code, got.err, want)
+		}
+	}
 	if got := msb(t, nil, "help", "policy", "check"); got.code != 0 || !strings.Contains(got.out, "msb policy check FILE") {
 		t.Errorf("msb help policy check: %+v", got)
 	}
@@ -51,6 +70,34 @@ func TestSlipsHaveRemedies(t *testing.T) {
 	}
 	if got := msb(t, nil, "run", "--help"); strings.Contains(got.out, "[]") {
 		t.Errorf("an empty default in the help: %s", got.out)
+	}
+}
+
+// dockersCommands are those of docker 28 and of the groups that msb has, too.
+const dockersCommands = `attach build builder buildx checkpoint commit compose config container context cp create diff events exec export
+history image images import info inspect kill load login logout logs manifest network node pause plugin port ps pull push rename
+restart rm rmi run save search secret service stack start stats stop swarm system tag top trust unpause update version volume wait`
+
+var dockersCommandsBelow = map[string]string{
+	"image":  "build history import inspect load ls list prune pull push rm remove save tag",
+	"volume": "create inspect ls list prune rm remove update",
+}
+
+// TestDockersCommandsAreKnown: each is msb's too, or the error says what to do instead of it.
+func TestDockersCommandsAreKnown(t *testing.T) {
+	t.Parallel()
+	root := newRoot(newUI(nil, nil))
+	for _, word := range strings.Fields(dockersCommands) {
+		if c, _, err := root.Find([]string{word}); (err != nil || c == root) && otherWords[word] == "" {
+			t.Errorf("msb says nothing of docker %s", word)
+		}
+	}
+	for group, words := range dockersCommandsBelow {
+		for _, word := range strings.Fields(words) {
+			if c, _, err := root.Find([]string{group, word}); (err != nil || c.Name() == group) && otherWordsBelow[group][word] == "" {
+				t.Errorf("msb %s says nothing of docker %s %s", group, group, word)
+			}
+		}
 	}
 }
 
@@ -69,6 +116,13 @@ func TestForeignFlagsAreForeign(t *testing.T) {
 		for _, path := range runLike {
 			if hasFlag(t, root, path, name) {
 				t.Errorf("msb %s has the flag %s", path, name)
+			}
+		}
+	}
+	for group, words := range otherWordsBelow {
+		for word := range words {
+			if c, _, err := root.Find([]string{group, word}); err != nil || c.Name() != group {
+				t.Errorf("msb %s has the command %s", group, word)
 			}
 		}
 	}

@@ -102,8 +102,9 @@ type imageRow struct {
 func newImageList(ui *ui) *cobra.Command {
 	var flags listFlags
 	c := &cobra.Command{
-		Use:   "ls [flags]",
-		Short: "List the images in the cache",
+		Use:     "ls [flags]",
+		Aliases: []string{"list"},
+		Short:   "List the images in the cache",
 		Example: `  msb image ls
   msb image ls --format '{{.ref}} {{.size_bytes}}'`,
 		Args: noArguments,
@@ -141,6 +142,7 @@ func printImages(ui *ui, c *cobra.Command, list []image.Image, flags *listFlags)
 func newImageRemove(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use:     "rm IMAGE...",
+		Aliases: []string{"remove"},
 		Short:   "Forget images, and delete their disks unless another name or a sandbox needs them",
 		Example: `  msb image rm alpine:3.20`,
 		Args:    named(cobra.MinimumNArgs(1), "name the image"),

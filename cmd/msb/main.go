@@ -61,12 +61,12 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	return ended
 }
 
-// upToUnknown drops the arguments after an unknown command, so that the error is about that command. For a --help there,
+// upToUnknown drops the arguments after an unknown command of a group that needs one, so that the error is about that command. For a --help there,
 // cobra would print the group's help and succeed; for another command's flags, it would report an unknown flag of the
 // group.
 func upToUnknown(root *cobra.Command, args []string) []string {
 	c, rest, err := root.Find(args)
-	if err != nil || !c.HasSubCommands() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") || strings.HasPrefix(rest[0], cobra.ShellCompRequestCmd) {
+	if err != nil || !c.HasSubCommands() || c.ValidateArgs(nil) != nil || len(rest) == 0 || strings.HasPrefix(rest[0], "-") || strings.HasPrefix(rest[0], cobra.ShellCompRequestCmd) {
 		return args
 	}
 	return args[:len(args)-len(rest)+1]
@@ -151,22 +151,33 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 
 // otherWords are commands of other tools, with what msb has for them.
 var otherWords = map[string]string{
-	"version": "use msb --version",
-	"info":    "use msb doctor",
-	"build":   "msb runs images that other tools build: oci:DIR, docker-archive:FILE, dir:PATH",
-	"pull":    "use msb image pull",
-	"images":  "use msb image ls",
-	"delete":  "use msb rm NAME",
-	"rmi":     "use msb image rm",
-	"load":    "use msb image load, or name the file as the image: msb run docker-archive:FILE",
-	"history": "use msb image history IMAGE",
-	"import":  "name the archive or directory as the image: docker-archive:FILE, oci:DIR, dir:PATH; of a snapshot: msb snapshot import FILE",
-	"save":    "use msb image save IMAGE",
-	"tag":     "an image has the name that it was pulled, loaded or committed under; msb commit NAME IMAGE makes one",
-	"push":    "the cache keeps no layers to push; msb image save IMAGE reads those of a registry's image again",
-	"export":  "use msb cp NAME:/ - > FILE",
-	"network": "the only network is msb's gateway: --no-net, --allow and --policy of msb run say what it lets out",
-	"system":  "use msb prune, msb image prune or msb doctor",
+	"version":   "use msb --version",
+	"info":      "use msb doctor",
+	"build":     noBuilds,
+	"pull":      "use msb image pull",
+	"images":    "use msb image ls",
+	"delete":    "use msb rm NAME",
+	"rmi":       "use msb image rm",
+	"load":      "use msb image load, or name the file as the image: msb run docker-archive:FILE",
+	"history":   "use msb image history IMAGE",
+	"import":    "name the archive or directory as the image: docker-archive:FILE, oci:DIR, dir:PATH; of a snapshot: msb snapshot import FILE",
+	"save":      "use msb image save IMAGE",
+	"tag":       "an image has the name that it was pulled, loaded or committed under; msb commit NAME IMAGE makes one",
+	"push":      "the cache keeps no layers to push; msb image save IMAGE reads those of a registry's image again",
+	"export":    "use msb cp NAME:/ - > FILE",
+	"network":   "the only network is msb's gateway: --no-net, --allow and --policy of msb run say what it lets out",
+	"system":    "use msb prune, msb image ls, msb events NAME or msb doctor",
+	"container": "sandboxes need no such word: msb ls, msb run, msb rm",
+	"builder":   noBuilds, "buildx": noBuilds, "manifest": noBuilds,
+	"compose": noGroups, "stack": noGroups, "swarm": noGroups, "node": noGroups, "config": noGroups,
+	"secret":     "use --secret of msb run, or [secrets] of a policy: see docs/secrets.md",
+	"checkpoint": "use msb snapshot create NAME, with --memory for its processes too",
+	"context":    "msb runs on this machine alone, and has no daemon; MSB_HOME is where its sandboxes are",
+	"plugin":     "msb has no plugins",
+	"search":     "msb does not search registries; msb image pull IMAGE brings an image that you know",
+	"trust":      "NAME@sha256:… holds an image to its digest; msb policy trust FILE approves a policy",
+	"registry":   "use msb login and msb logout",
+	"self":       otherVersion, "downgrade": otherVersion, "upgrade": otherVersion,
 	"touch":   "use msb keep NAME",
 	"status":  "use msb ls, or msb inspect NAME",
 	"modify":  "use msb update NAME, or msb env set NAME KEY=VALUE",
@@ -175,12 +186,22 @@ var otherWords = map[string]string{
 	"learn":   "use msb review --learn FILE, or msb run --learn FILE",
 }
 
+const (
+	noBuilds     = "msb runs images that other tools build: oci:DIR, docker-archive:FILE, dir:PATH"
+	noGroups     = "each sandbox is started by itself, with msb run -d --name NAME; docs/ports.md says how one reaches another"
+	otherVersion = "msb does not replace itself: install the other version"
+)
+
 // otherWordsBelow are otherWords of the commands of a group.
 var otherWordsBelow = map[string]map[string]string{
 	"image": {
 		"import": "name the archive as the image: msb run docker-archive:FILE",
-		"build":  "msb runs images that other tools build: oci:DIR, docker-archive:FILE, dir:PATH",
+		"build":  noBuilds,
+		"tag":    "an image has the name that it was pulled, loaded or committed under; msb commit NAME IMAGE makes one",
+		"push":   "the cache keeps no layers to push; msb image save IMAGE reads those of a registry's image again",
 	},
+	"volume":   {"update": "a volume keeps its size; msb volume create --size makes another, and msb volume cp copies files"},
+	"snapshot": {"save": "use msb snapshot export", "load": "use msb snapshot import"},
 	"policy": {
 		"learn": "use msb review --learn FILE, or msb run --learn FILE", "lint": "use msb policy check FILE", "validate": "use msb policy check FILE",
 		"test": "use msb policy explain FILE --to HOST:PORT",

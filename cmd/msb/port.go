@@ -27,15 +27,17 @@ func parsePorts(flags []string) ([]sandbox.Port, error) {
 
 func newPortCommand(ui *ui) *cobra.Command {
 	c := &cobra.Command{
-		Use:   "port NAME",
+		Use:   "port NAME [PORT[/udp]]",
 		Short: "Show and change the ports of this machine that lead into a sandbox",
 		Long: `Prints a line for each port that is published: the guest's, and where this machine listens.
+With PORT it prints this machine's addresses for that one alone, as docker does.
 The sandbox must run; msb port ls shows those of one that doesn't, too.`,
 		Example: `  msb run -d --name web -p 8080:80 IMAGE
   msb port web                   # 80/tcp -> 127.0.0.1:8080
+  msb port web 80                # 127.0.0.1:8080
   msb port add web 9090:90       # while it runs, and from then on
   msb port rm web 9090:90`,
-		Args: named(cobra.ExactArgs(1), nameRemedy),
+		Args: named(cobra.RangeArgs(1, 2), "name the sandbox, and no more than one port of it; `msb ls` lists those there are"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			home, err := sandbox.OpenHome("")
 			if err != nil {
@@ -48,6 +50,13 @@ The sandbox must run; msb port ls shows those of one that doesn't, too.`,
 			if s.Info == nil {
 				return sandbox.Fail(fmt.Errorf("%w: %s; start it with msb start %s", sandbox.ErrNotRunning, args[0], args[0]))
 			}
+			if len(args) == 2 {
+				lines, err := hostsOf(s.Info.Ports, args[1])
+				if err != nil {
+					return fmt.Errorf("%w; `msb port %s` lists those that are", err, args[0])
+				}
+				return ui.print(lines)
+			}
 			var lines strings.Builder
 			for _, p := range s.Info.Ports {
 				for _, a := range p.Addresses() {
@@ -59,6 +68,26 @@ The sandbox must run; msb port ls shows those of one that doesn't, too.`,
 	}
 	c.AddCommand(newPortListCommand(ui), newPortAddCommand(ui), newPortRemoveCommand(ui))
 	return c
+}
+
+// hostsOf is a line for each address of this machine that leads to the guest's port, "80" or "80/udp".
+func hostsOf(ports []sandbox.Port, guest string) (string, error) {
+	if !strings.Contains(guest, "/") {
+		guest += "/tcp"
+	}
+	var lines strings.Builder
+	for _, p := range ports {
+		if guestPort(p) != guest {
+			continue
+		}
+		for _, a := range p.Addresses() {
+			lines.WriteString(netip.AddrPortFrom(a, p.Host).String() + "\n")
+		}
+	}
+	if lines.Len() == 0 {
+		return "", fmt.Errorf("%w: %q is no port of the guest that is published", sandbox.ErrPort, guest)
+	}
+	return lines.String(), nil
 }
 
 // chosenLater follows a port whose host port nobody has chosen yet.

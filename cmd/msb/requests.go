@@ -47,8 +47,9 @@ func newRequestsList(ui *ui) *cobra.Command {
 	var flags listFlags
 	var all bool
 	c := &cobra.Command{
-		Use:   "ls [flags] [NAME...]",
-		Short: "List the requests that wait for an answer, and what is approved",
+		Use:     "ls [flags] [NAME...]",
+		Aliases: []string{"list"},
+		Short:   "List the requests that wait for an answer, and what is approved",
 		Example: `  msb requests ls
   msb requests ls --all default`,
 		RunE: func(c *cobra.Command, names []string) error {

@@ -74,8 +74,9 @@ caches are in no snapshot, so there is none of the memory of a sandbox that has 
 func newSnapshotList(ui *ui) *cobra.Command {
 	var flags listFlags
 	c := &cobra.Command{
-		Use:   "ls [flags]",
-		Short: "List the snapshots",
+		Use:     "ls [flags]",
+		Aliases: []string{"list"},
+		Short:   "List the snapshots",
 		Example: `  msb snapshot ls
   msb snapshot ls --format '{{.name}} {{.data_bytes}}'`,
 		Args: noArguments,

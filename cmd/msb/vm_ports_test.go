@@ -19,6 +19,10 @@ func TestVMPortsArePublished(t *testing.T) {
 	if guest != "80/tcp" {
 		t.Fatalf("the first port is %q", guest)
 	}
+	if got := msb("port", name, "80"); !strings.HasPrefix(got.out, address+"\n") {
+		t.Errorf("%+v, want %s", got, address)
+	}
+	msb("port", name, "81").want(t, exitOther, "")
 	var body string
 	eventually(t, "an answer of the guest's server", func() bool {
 		resp, err := http.Get("http://" + address + "/hostname")

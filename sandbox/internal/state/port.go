@@ -54,6 +54,9 @@ func ParsePort(s string) (p Port, err error) {
 			return fail("no program listens at this address; write IPv4 as 192.168.1.2")
 		}
 	}
+	if portRange(guest) || portRange(host) {
+		return fail("ranges are not published; publish each port by itself")
+	}
 	g, err := strconv.ParseUint(guest, 10, 16)
 	if err != nil || g == 0 {
 		return fail("the guest's port is no number from 1 to 65535")
@@ -64,6 +67,17 @@ func ParsePort(s string) (p Port, err error) {
 	}
 	p.Host, p.Guest = uint16(h), uint16(g)
 	return p, nil
+}
+
+// portRange tells whether text is a range, as docker publishes: 8000-8010.
+func portRange(text string) bool {
+	first, last, ok := strings.Cut(text, "-")
+	if !ok {
+		return false
+	}
+	_, err1 := strconv.ParseUint(first, 10, 16)
+	_, err2 := strconv.ParseUint(last, 10, 16)
+	return err1 == nil && err2 == nil
 }
 
 // Addresses are those that the port is listened at.
