@@ -44,7 +44,7 @@ func TestInstalledCommandsRunWhatWasGiven(t *testing.T) {
 	if err := os.WriteFile(policy, []byte("version = 1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	given := []string{"--policy=" + policy, "--memory=1G", "--cpus=2", "--env=A=it's $HOME", "--env=B", "--volume=.:/work:rw", "--workdir=/work", "--ulimit=nofile=8:9", "--read-only=true", "--timeout=5m"}
+	given := []string{"--policy=" + policy, "--memory=1G", "--cpus=2", "--env=A=it's $HOME", "--env=B", "--env=OF_THE_CALLER", "--volume=.:/work:rw", "--workdir=/work", "--ulimit=nofile=8:9", "--read-only=true", "--timeout=5m"}
 	cmd := command(t, []string{"PATH=" + dir, "B=x"}, slices.Concat([]string{"install", "--dir", dir, "--name", "tool", "--policy", "it's a policy.toml"}, given[1:], []string{"ghcr.io/acme/app:1", "--"}, hostileWords)...)
 	cmd.Dir = work
 	path := filepath.Join(dir, "tool")

@@ -156,6 +156,7 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 	if f.detach && f.name == "" {
 		f.name = anyName()
 	}
+	f.noteUnset(ui)
 	cfg, argv, err := f.config(ui, args, dash)
 	if err != nil {
 		return err

@@ -35,7 +35,6 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	if err != nil {
 		return cfg, nil, err
 	}
-	f.noteUnset(ui)
 	ref, argv := splitArgs(args, dash)
 	p, err := f.loadPolicy()
 	if err != nil {
