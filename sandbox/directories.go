@@ -111,7 +111,7 @@ func checkDirectory(d *Directory) error {
 		return fmt.Errorf("%w: %w", ErrDirectory, err)
 	}
 	if info, err := os.Stat(real); err != nil || !info.IsDir() {
-		return fmt.Errorf("%w: %s is no directory; share the one that holds it, or copy it with msb cp", ErrDirectory, d.Host)
+		return fmt.Errorf("%w: %s is no directory; share the one that holds it, or copy it: msb run --copy, msb cp", ErrDirectory, d.Host)
 	}
 	d.Host = real
 	return nil

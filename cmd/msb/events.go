@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -69,7 +70,7 @@ func (f *eventsFlags) readFilters() error {
 			kind = audit.Kind(word)
 		}
 		if !ok || !docker && !strings.Contains(word, ".") {
-			return &usageError{err: fmt.Errorf("--filter %.80q: write event=KIND with a kind of docs/audit.md or docker's name for it, such as event=die", filter), help: "msb events --help"}
+			return &usageError{err: fmt.Errorf("--filter %.80q: write event=KIND, such as event=die, with a kind of docs/audit.md or one of docker's that msb logs: %s", filter, strings.Join(slices.Sorted(maps.Keys(dockerEvents)), ", ")), help: "msb events --help"}
 		}
 		f.kinds = append(f.kinds, kind)
 	}

@@ -30,6 +30,9 @@ func TestEventsAreFiltered(t *testing.T) {
 			}
 		}
 	}
+	if got := msb(t, env, "events", "web", "--filter", "event=oom"); !strings.Contains(got.err, "create, destroy, die, ") {
+		t.Errorf("%+v", got)
+	}
 	for _, filter := range []string{"die", "event=", "event=dies", "type=container", "label=a=b"} {
 		if got := msb(t, env, "events", "web", "--filter", filter); got.code != exitOther || !strings.Contains(got.err, "event=die") {
 			t.Errorf("%s: %+v", filter, got)

@@ -8,6 +8,22 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
+// TestDockersVolumesHaveRemedies: what docker takes after -v, and msb doesn't, says what to write.
+func TestDockersVolumesHaveRemedies(t *testing.T) {
+	t.Parallel()
+	for v, want := range map[string]string{
+		"./a:/b:z": "leave out z,", "./a:/b:rw,Z": "leave out Z,", "./a:/b:ro,rshared,cached": "leave out rshared and cached,",
+		"data:/b:nocopy": "leave out nocopy,", "/b": "write NAME:/b",
+	} {
+		if _, _, err := parseVolumes([]string{v}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("-v %s: %v, want %q", v, err, want)
+		}
+	}
+	if _, _, err := parseVolumes([]string{"./a:/z:rox"}); err == nil || strings.Contains(err.Error(), "leave out") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestVolumes(t *testing.T) {
 	t.Parallel()
 	for v, want := range map[string]sandbox.Directory{
