@@ -66,7 +66,11 @@ func printList[T any](ui *ui, c *cobra.Command, l *listFlags, all []T, name func
 	}
 	for i := range all {
 		if err := ui.formatted(t, &all[i]); err != nil {
-			return &usageError{err: fmt.Errorf("%w; the keys are those of the JSON", err), help: c.CommandPath() + " --help"}
+			of := "--json"
+			if c.Flags().Lookup("json") == nil { // JSON is what it prints without --format
+				of = "the JSON"
+			}
+			return &usageError{err: fmt.Errorf("%w; the keys are those of %s", err, of), help: c.CommandPath() + " --help"}
 		}
 	}
 	return nil
