@@ -5,6 +5,7 @@ package agentd
 import (
 	"context"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -54,5 +55,6 @@ func (s *server) Handshake(ctx context.Context, req *agentpb.HandshakeRequest) (
 		AgentVersion: Version,
 		Kernel:       s.ops.Kernel(),
 		Warnings:     warnings,
+		ClockUnixNs:  time.Now().UnixNano(),
 	}, nil
 }

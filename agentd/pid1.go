@@ -74,6 +74,8 @@ func serveHost(ctx context.Context, log *slog.Logger) error {
 	if err := system.LoopbackUp(); err != nil {
 		log.Warn("no loopback", "err", err)
 	}
+	system.NoAutoconf()
+	prepareMessages()
 	thread := workload.NewThread()
 	ops := &guest{thread: thread, log: log}
 	if ops.cgroups, err = workload.NewCgroups(system.CgroupMount, workloadLimits()); err != nil {

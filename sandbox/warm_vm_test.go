@@ -41,6 +41,7 @@ func TestI18_VMCopiesShareNoIdentity(t *testing.T) {
 		if !sb.Info().Restored {
 			t.Fatal("the guest was booted")
 		}
+		addressesAreTheHosts(t, sb)
 		for what, command := range identities {
 			got, st, err := sh(t, sb, command)
 			if err != nil || st.Code != 0 || strings.TrimSpace(got) == "" {
@@ -78,7 +79,17 @@ func compare(t *testing.T, seen map[string]string, what, got string) {
 // TestVMColdGuestsAreBooted asks for a boot, and has the guest's own words of it.
 func TestVMColdGuestsAreBooted(t *testing.T) {
 	sb := start(t, func(c *sandbox.Config) { c.Cold = true })
+	addressesAreTheHosts(t, sb)
 	if got, _, err := sh(t, sb, "uname -s"); err != nil || strings.TrimSpace(got) != "Linux" || sb.Info().Restored {
 		t.Errorf("%q, %v, restored %v", got, err, sb.Info().Restored)
+	}
+}
+
+// addressesAreTheHosts shows that the guest's card takes none from a router, and uses those it has at once.
+func addressesAreTheHosts(t *testing.T, sb *sandbox.Sandbox) {
+	t.Helper()
+	got, _, err := sh(t, sb, "cd /proc/sys/net/ipv6/conf/eth0 && cat accept_ra autoconf accept_dad dad_transmits; cat ../default/accept_ra")
+	if err != nil || strings.Join(strings.Fields(got), " ") != "0 0 0 0 1" {
+		t.Errorf("accept_ra, autoconf, accept_dad and dad_transmits of eth0, and accept_ra of other devices: %q, %v", got, err)
 	}
 }

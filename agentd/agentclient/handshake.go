@@ -21,7 +21,8 @@ func (c *Client) handshake(ctx context.Context, opts Options) error {
 	if _, err := rand.Read(req.Entropy); err != nil {
 		return fmt.Errorf("read randomness for the guest: %w", err)
 	}
-	req.ClockUnixNs = time.Now().UnixNano()
+	sent := time.Now()
+	req.ClockUnixNs = sent.UnixNano()
 	resp, err := c.api.Handshake(ctx, req)
 	if err != nil {
 		return c.callError(ctx, err)
@@ -34,6 +35,8 @@ func (c *Client) handshake(ctx context.Context, opts Options) error {
 		Version:      resp.GetVersion(),
 		AgentVersion: guestText(resp.GetAgentVersion()),
 		Kernel:       guestText(resp.GetKernel()),
+		// It set its clock to the moment at which this was sent, and has gone on from there.
+		ClockBehind: time.Since(sent) - time.Duration(resp.GetClockUnixNs()-req.GetClockUnixNs()),
 	}
 	for i, w := range resp.GetWarnings() {
 		if i == maxWarnings {

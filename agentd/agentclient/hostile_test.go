@@ -28,15 +28,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fakeAgent struct {
 	agentpb.UnimplementedAgentServer
 	handshake func() (*agentpb.HandshakeResponse, error)
+	clock     func(sent int64) int64 // what the guest's clock shows after the handshake
 	exec      func(agentpb.Agent_ExecServer) error
 	stats     func() (*agentpb.StatsResponse, error)
 	// containers may be nil.
 	containers agentpb.ContainersServer
 }
 
-func (f *fakeAgent) Handshake(context.Context, *agentpb.HandshakeRequest) (*agentpb.HandshakeResponse, error) {
+func (f *fakeAgent) Handshake(_ context.Context, req *agentpb.HandshakeRequest) (*agentpb.HandshakeResponse, error) {
 	if f.handshake != nil {
 		return f.handshake()
+	}
+	if f.clock != nil {
+		return &agentpb.HandshakeResponse{Version: agentpb.MaxVersion, ClockUnixNs: f.clock(req.GetClockUnixNs())}, nil
 	}
 	return &agentpb.HandshakeResponse{Version: agentpb.MaxVersion}, nil
 }
@@ -194,6 +198,25 @@ func TestHandshakeTextsAreCleanedAndBounded(t *testing.T) {
 	i := c.Info()
 	if i.Kernel != "6.1?[2J" || len(i.AgentVersion) > 2*maxGuestTextBytes || len(i.Warnings) != maxWarnings {
 		t.Errorf("got %q, %d bytes, %d warnings", i.Kernel, len(i.AgentVersion), len(i.Warnings))
+	}
+}
+
+func TestHandshakeTellsHowFarTheClockIsBehind(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	for name, tt := range map[string]struct {
+		goesOn      time.Duration // the guest's clock, from the moment that it was set to
+		least, most time.Duration
+	}{
+		"set at once":           {0, 0, time.Hour},
+		"behind":                {-day, day, day + time.Hour},
+		"ahead":                 {day, -day, -day + time.Hour},
+		"an agent without this": {time.Duration(-time.Now().UnixNano()), 365 * day, 1 << 62},
+	} {
+		c := dialFake(t, &fakeAgent{clock: func(sent int64) int64 { return sent + int64(tt.goesOn) }})
+		if got := c.Info().ClockBehind; got < tt.least || got > tt.most {
+			t.Errorf("%s: %v, want %v to %v", name, got, tt.least, tt.most)
+		}
 	}
 }
 

@@ -135,6 +135,8 @@ type Info struct {
 	Kernel       string
 	// Warnings are sentences on what could not be configured.
 	Warnings []string
+	// ClockBehind is how far the guest's clock may be behind this machine's since the handshake; below zero it is ahead.
+	ClockBehind time.Duration
 }
 
 // Stats is what the guest says it uses. It is the guest's word only.

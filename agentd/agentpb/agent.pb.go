@@ -244,7 +244,9 @@ type HandshakeResponse struct {
 	// The guest kernel's release, as in uname -r.
 	Kernel string `protobuf:"bytes,3,opt,name=kernel,proto3" json:"kernel,omitempty"`
 	// What could not be done and does not stop the session, one sentence each.
-	Warnings      []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Warnings []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// The guest's wall clock in nanoseconds since 1970, as this was sent.
+	ClockUnixNs   int64 `protobuf:"varint,5,opt,name=clock_unix_ns,json=clockUnixNs,proto3" json:"clock_unix_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -305,6 +307,13 @@ func (x *HandshakeResponse) GetWarnings() []string {
 		return x.Warnings
 	}
 	return nil
+}
+
+func (x *HandshakeResponse) GetClockUnixNs() int64 {
+	if x != nil {
+		return x.ClockUnixNs
+	}
+	return 0
 }
 
 type Network struct {
@@ -2034,12 +2043,13 @@ const file_agent_proto_rawDesc = "" +
 	"\fnew_identity\x18\v \x01(\bR\vnewIdentity\x12\x1d\n" +
 	"\n" +
 	"resume_key\x18\f \x01(\fR\tresumeKey\x12\x18\n" +
-	"\aresumed\x18\r \x01(\bR\aresumed\"\x86\x01\n" +
+	"\aresumed\x18\r \x01(\bR\aresumed\"\xaa\x01\n" +
 	"\x11HandshakeResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12#\n" +
 	"\ragent_version\x18\x02 \x01(\tR\fagentVersion\x12\x16\n" +
 	"\x06kernel\x18\x03 \x01(\tR\x06kernel\x12\x1a\n" +
-	"\bwarnings\x18\x04 \x03(\tR\bwarnings\"\xb7\x01\n" +
+	"\bwarnings\x18\x04 \x03(\tR\bwarnings\x12\"\n" +
+	"\rclock_unix_ns\x18\x05 \x01(\x03R\vclockUnixNs\"\xb7\x01\n" +
 	"\aNetwork\x12\x10\n" +
 	"\x03mac\x18\x01 \x01(\fR\x03mac\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x1a\n" +

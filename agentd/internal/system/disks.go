@@ -48,13 +48,21 @@ func (d Disk) Find(ctx context.Context) (string, error) {
 	}
 }
 
+// serialOf returns the virtio serial of a disk, or "".
+func serialOf(sysBlock, name string) string {
+	b, _ := os.ReadFile(filepath.Join(sysBlock, name, "serial")) // there is none
+	return strings.TrimSpace(string(b))
+}
+
 func (d Disk) lookup(sysBlock string) string {
 	if d.Serial != "" {
+		if deviceName.MatchString(d.Device) && serialOf(sysBlock, d.Device) == d.Serial {
+			return d.Device // as almost always: a copy of a saved machine then needs no list of disks
+		}
 		files, _ := filepath.Glob(filepath.Join(sysBlock, "vd*", "serial")) // a constant pattern
 		for _, f := range files {
-			b, err := os.ReadFile(f)
-			if err == nil && strings.TrimSpace(string(b)) == d.Serial {
-				return filepath.Base(filepath.Dir(f))
+			if name := filepath.Base(filepath.Dir(f)); serialOf(sysBlock, name) == d.Serial {
+				return name
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -34,6 +35,20 @@ func LoopbackUp() error {
 		return fmt.Errorf("bring lo up: %w", err)
 	}
 	return nil
+}
+
+// NoAutoconf tells the kernel that the addresses of the machine's devices are the host's to give: no router advertisement
+// may add any, and a second of duplicate detection on a link of two buys nothing.
+func NoAutoconf() {
+	devices, _ := os.ReadDir("/proc/sys/net/ipv6/conf") // a kernel without IPv6 has none
+	for _, d := range devices {
+		if d.Name() == "all" || d.Name() == "default" { // devices that the workload makes are its own
+			continue
+		}
+		for _, key := range []string{"accept_ra", "autoconf", "accept_dad", "dad_transmits"} {
+			_ = setSysctl("net/ipv6/conf/"+d.Name()+"/"+key, "0")
+		}
+	}
 }
 
 // RenewMACs gives every device but lo another MAC address: the machine's own
@@ -69,11 +84,6 @@ func (n Network) Apply() error {
 		return err
 	}
 	name := link.Attrs().Name
-	// Addresses are the host's to give: no router advertisement may add any,
-	// and a second of duplicate detection on a link of two buys nothing.
-	for key, value := range map[string]string{"accept_ra": "0", "autoconf": "0", "accept_dad": "0", "dad_transmits": "0"} {
-		_ = setSysctl("net/ipv6/conf/"+name+"/"+key, value) // a kernel without IPv6 has none
-	}
 	if n.MTU > 0 {
 		if err := netlink.LinkSetMTU(link, n.MTU); err != nil {
 			return fmt.Errorf("set the MTU of %s to %d: %w", name, n.MTU, err)

@@ -54,6 +54,9 @@ func (c *guestClock) jumped() bool {
 	return moved.Abs() > clockSlack
 }
 
+// exact tells whether a clock that may be behind by that much needs no further look.
+func exact(behind time.Duration) bool { return behind >= 0 && behind <= clockSlack }
+
 // look compares the guest's clock to the host's and sets it where it is off. It tells whether the agent
 // answered at all.
 func (c *guestClock) look(ctx context.Context) (answered bool) {

@@ -172,3 +172,14 @@ func TestOnlyASilentAgentIsDead(t *testing.T) {
 		cancel()
 	}
 }
+
+func TestClockOfAHandshakeIsLookedAtWhereItMayBeOff(t *testing.T) {
+	t.Parallel()
+	for behind, want := range map[time.Duration]bool{
+		-1: false, 0: true, clockSlack: true, clockSlack + 1: false, time.Hour: false, -time.Hour: false,
+	} {
+		if exact(behind) != want {
+			t.Errorf("%v behind: exact is %v", behind, !want)
+		}
+	}
+}
