@@ -397,6 +397,37 @@ func TestBrokenArchivesLeaveTheOldFile(t *testing.T) {
 	}
 }
 
+func TestLeftoversOfKilledCopiesStopNoOther(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir+"/f", "old", 0o600)
+	for i := range 150 {
+		write(t, fmt.Sprintf("%s/.msb-copy-%d", dir, i), "half", 0o600)
+	}
+	in := archive(t, tar.Header{Name: "f", Typeflag: tar.TypeReg, Mode: 0o644, Size: 3})
+	if _, err := Unpack(t.Context(), in, openRoot(t, dir), UnpackOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(dir + "/f"); err != nil || info.Mode() != 0o644 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if list, _ := os.ReadDir(dir); len(list) != 151 {
+		t.Errorf("%d files", len(list))
+	}
+}
+
+func TestErrorsNameTheFileThatWasAskedFor(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	u := &unpacker{root: openRoot(t, dir)}
+	for _, beside := range []bool{true, false} {
+		var failed *fs.PathError
+		if _, _, err := u.create("missing/f", beside); !errors.As(err, &failed) || failed.Path != "missing/f" {
+			t.Errorf("written beside: %v: %v", beside, err)
+		}
+	}
+}
+
 // TestI13_LongFilesAreNamedAtTheirEnd: who is killed while it extracts leaves no half file under the name.
 func TestI13_LongFilesAreNamedAtTheirEnd(t *testing.T) {
 	t.Parallel()

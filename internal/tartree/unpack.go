@@ -3,6 +3,7 @@ package tartree
 import (
 	"archive/tar"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -388,22 +389,22 @@ func (u *unpacker) past(f *os.File, in io.Reader, size int64) (n int64, err erro
 	return n, u.opts.PastCache(f, false)
 }
 
-// maxTemporary is how many names are tried for a file that is written beside
-// the one it replaces.
-const maxTemporary = 100
-
 // create makes the file, under another name where the file exists or is to be written beside it.
 func (u *unpacker) create(name string, beside bool) (f *os.File, as string, err error) {
-	if err = fs.ErrExist; !beside {
+	if !beside {
 		f, err = u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	}
-	for i := 0; errors.Is(err, fs.ErrExist) && i < maxTemporary; i++ {
-		partial := path.Join(path.Dir(name), fmt.Sprintf(".msb-copy-%d", i))
-		if f, err = u.root.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err == nil {
-			return f, partial, nil
+		if !errors.Is(err, fs.ErrExist) {
+			return f, name, err
 		}
 	}
-	return f, name, err
+	// Copies that were killed may have left some.
+	as = path.Join(path.Dir(name), ".msb-copy-"+rand.Text())
+	f, err = u.root.OpenFile(as, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	var failed *fs.PathError
+	if errors.As(err, &failed) { // which names the file that was asked for
+		failed.Path = name
+	}
+	return f, as, err
 }
 
 func (u *unpacker) mode(h *tar.Header) fs.FileMode {
