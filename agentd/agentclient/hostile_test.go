@@ -205,7 +205,7 @@ func TestHandshakeTellsHowFarTheClockIsBehind(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	for name, tt := range map[string]struct {
-		goesOn      time.Duration // the guest's clock, from the moment that it was set to
+		offset      time.Duration // the guest's clock, from the moment that it was set to
 		least, most time.Duration
 	}{
 		"set at once":           {0, 0, time.Hour},
@@ -213,7 +213,7 @@ func TestHandshakeTellsHowFarTheClockIsBehind(t *testing.T) {
 		"ahead":                 {day, -day, -day + time.Hour},
 		"an agent without this": {time.Duration(-time.Now().UnixNano()), 365 * day, 1 << 62},
 	} {
-		c := dialFake(t, &fakeAgent{clock: func(sent int64) int64 { return sent + int64(tt.goesOn) }})
+		c := dialFake(t, &fakeAgent{clock: func(sent int64) int64 { return sent + int64(tt.offset) }})
 		if got := c.Info().ClockBehind; got < tt.least || got > tt.most {
 			t.Errorf("%s: %v, want %v to %v", name, got, tt.least, tt.most)
 		}
