@@ -21,10 +21,11 @@ func newMemory(name string, size int64) (*os.File, error) {
 	return f, nil
 }
 
+const seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
 // seal makes the file one that nobody can change any more: QEMU opens it for
 // writing though it maps it privately, and may be broken into.
 func seal(f *os.File) error {
-	const seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 	_, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals)
 	return os.NewSyscallError("seal memory", err)
 }

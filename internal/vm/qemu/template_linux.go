@@ -76,8 +76,11 @@ func (b *Backend) templatePath(spec *vm.Spec) (string, error) {
 // templateFile is what is left to read of a template: its memory.
 type templateFile struct {
 	io.Reader
-	io.Closer
+	*os.File
 }
+
+// Read implements io.Reader.
+func (f *templateFile) Read(p []byte) (int, error) { return f.Reader.Read(p) }
 
 // template opens the template at path, made when it is missing, was damaged or
 // is of another clock.
@@ -141,5 +144,9 @@ func (b *Backend) dropOld(kept string) {
 	for i := 0; i+maxTemplates-1 < len(oldest); i++ {
 		_ = os.Remove(oldest[i])
 		_ = os.Remove(oldest[i] + cachefile.SumSuffix)
+		left, _ := filepath.Glob(oldest[i] + shareInfix + "*") // who serves one goes on without
+		for _, path := range left {
+			_ = os.Remove(path)
+		}
 	}
 }

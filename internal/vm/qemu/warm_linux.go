@@ -195,27 +195,40 @@ func (b *Backend) restore(ctx context.Context, path string, spec *vm.Spec) (vm.M
 	if err != nil {
 		return nil, err
 	}
+	defer rest.Close()
 	size := int64(spec.MemoryMiB) << 20
-	memory, err := newMemory("memory", size)
+	among, err := shareOf(path, rest.File, size)
 	if err != nil {
-		return nil, errors.Join(err, rest.Close())
+		return nil, err
+	}
+	memory, err := among.borrow()
+	borrowed := err == nil
+	if !borrowed {
+		if memory, err = newMemory("memory", size); err != nil {
+			return nil, err
+		}
 	}
 	defer memory.Close()
 	state, err := newMemory("state", 0)
 	if err != nil {
-		return nil, errors.Join(err, rest.Close())
+		return nil, err
 	}
 	defer state.Close()
 	filled := make(chan error, 1)
 	go func() { // while QEMU starts
 		_, err := state.WriteAt(t.State, 0)
-		filled <- errors.Join(err, t.readMemory(rest, memory, size), rest.Close())
+		if !borrowed {
+			err = errors.Join(err, t.readMemory(rest, memory, size))
+		}
+		filled <- err
 	}()
 	loading, cancel := context.WithTimeout(ctx, monitorWait)
 	defer cancel()
 	mon, m, err := b.startCopy(ctx, spec, memory, state)
 	if err = errors.Join(err, <-filled); err == nil {
-		err = errors.Join(seal(memory), seal(state))
+		if err = seal(state); !borrowed {
+			err = errors.Join(err, seal(memory))
+		}
 	}
 	if err == nil {
 		err = mon.load(loading, numbers(spec, saving{memory, memory, state}).state)
@@ -228,6 +241,9 @@ func (b *Backend) restore(ctx context.Context, path string, spec *vm.Spec) (vm.M
 			err = errors.Join(err, m.Kill())
 		}
 		return nil, err
+	}
+	if kept, err := again(memory); err == nil {
+		_ = among.lend(kept, m.Done()) // else the next copy reads the disk
 	}
 	copied := &restored{m, &greeted{Conn: m.Agent(), said: t.Greeting}}
 	if spec.Saves {

@@ -82,6 +82,7 @@ func TestI18_CopiesAreMachinesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	b, dir := warm(t)
 	var drawn, cards []string
+	var memory []uint64
 	for _, text := range []string{"one", "two"} {
 		m := vmtest.Boot(t, b, warmSpec(t, text))
 		if !m.Restored() {
@@ -100,7 +101,10 @@ func TestI18_CopiesAreMachinesOfTheirOwn(t *testing.T) {
 		if got := m.Ask(t, "writedev /dev/vdb %s", "mine-"+text); got != "written" {
 			t.Errorf("it can't write: %s", got)
 		}
-		sealed(t, m.PID())
+		memory = append(memory, sealed(t, m.PID()))
+	}
+	if memory[0] != memory[1] {
+		t.Error("the second copy has read the memory of its own, which the first had already")
 	}
 	if cards[0] != cards[1] || cards[0] == "" {
 		t.Errorf("two copies have devices with the addresses %v: is it still needed to renew them?", cards)
@@ -114,8 +118,9 @@ func TestI18_CopiesAreMachinesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// sealed looks at what the VMM holds: nobody can write to the memory and the state that other copies may be made from.
-func sealed(t *testing.T, pid int) {
+// sealed looks at what the VMM holds: nobody can write to the memory and the state that other copies may be made from. It
+// returns the memory's inode.
+func sealed(t *testing.T, pid int) (inode uint64) {
 	t.Helper()
 	dir := filepath.Join("/proc", strconv.Itoa(pid), "fd")
 	entries, err := os.ReadDir(dir)
@@ -139,11 +144,16 @@ func sealed(t *testing.T, pid int) {
 		if _, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
 			t.Errorf("descriptor %s can be mapped for writing", e.Name())
 		}
+		var st unix.Stat_t
+		if err := unix.Fstat(int(f.Fd()), &st); err == nil && st.Size > maxStateBytes {
+			inode = st.Ino
+		}
 		_ = f.Close()
 	}
-	if found == 0 {
+	if found == 0 || inode == 0 {
 		t.Error("the VMM holds no memory of ours")
 	}
+	return inode
 }
 
 // TestDamagedTemplatesAreMadeAgain damages the saved machine in the cache in every way that reading must notice.

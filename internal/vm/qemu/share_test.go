@@ -1,0 +1,222 @@
+//go:build linux && amd64
+
+package qemu
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const shareTestBytes = 1 << 20
+
+// savedMemory is a template in a directory whose path is longer than a socket's address, and sealed memory of it.
+func savedMemory(t *testing.T) (*share, *os.File) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(dir, "warm-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	s, err := shareOf(f.Name(), f, shareTestBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, sharedMemory(t, shareTestBytes, true)
+}
+
+func sharedMemory(t *testing.T, size int64, sealed bool) *os.File {
+	t.Helper()
+	memory, err := newMemory("memory", size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := memory.WriteAt([]byte("saved"), 4096); err != nil {
+		t.Fatal(err)
+	}
+	if sealed {
+		if err := seal(memory); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return memory
+}
+
+// lend lends memory until the returned function is called.
+func lend(t *testing.T, s *share, memory *os.File) (end func()) {
+	t.Helper()
+	done := make(chan struct{})
+	if err := s.lend(memory, done); err != nil {
+		t.Fatal(err)
+	}
+	var ended bool
+	end = func() {
+		if !ended {
+			ended = true
+			close(done)
+		}
+	}
+	t.Cleanup(end)
+	return end
+}
+
+func sockets(t *testing.T, s *share) []string {
+	t.Helper()
+	list, err := filepath.Glob(s.path + shareInfix + "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func TestMemoryIsLentUntilTheMachineEnds(t *testing.T) {
+	t.Parallel()
+	s, memory := savedMemory(t)
+	if got, err := s.borrow(); err == nil {
+		t.Fatal(got.Name(), "before anybody lends it")
+	}
+	var want unix.Stat_t
+	if err := unix.Fstat(int(memory.Fd()), &want); err != nil {
+		t.Fatal(err)
+	}
+	end := lend(t, s, memory)
+	for range 3 {
+		got, err := s.borrow()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(int(got.Fd()), &st); err != nil || st.Ino != want.Ino {
+			t.Errorf("it is another file: %v", err)
+		}
+		if flags, err := unix.FcntlInt(got.Fd(), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+			t.Error("programs that are started would have it", err)
+		}
+		_ = got.Close()
+	}
+	end()
+	for len(sockets(t, s)) > 0 { // until the test's time is over
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := s.borrow(); err == nil {
+		t.Error("it is lent on")
+	}
+}
+
+// TestI18_MemoryOfOthersIsJudged: what another process hands over is used only if nobody can change it, and if it is of the
+// same template.
+func TestI18_MemoryOfOthersIsJudged(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(s *share)
+		memory func(t *testing.T) *os.File
+	}{
+		"not sealed":          {memory: func(t *testing.T) *os.File { t.Helper(); return sharedMemory(t, shareTestBytes, false) }},
+		"of another size":     {memory: func(t *testing.T) *os.File { t.Helper(); return sharedMemory(t, shareTestBytes+4096, true) }},
+		"of another template": {change: func(s *share) { s.key[31]++ }},
+		"a plain file": {memory: func(t *testing.T) *os.File {
+			t.Helper()
+			f, err := os.CreateTemp(t.TempDir(), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Truncate(shareTestBytes); err != nil {
+				t.Fatal(err)
+			}
+			return f
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, memory := savedMemory(t)
+			if tt.memory != nil {
+				_ = memory.Close()
+				memory = tt.memory(t)
+			}
+			theirs := *s
+			if tt.change != nil {
+				tt.change(&theirs)
+			}
+			lend(t, &theirs, memory)
+			if got, err := s.borrow(); err == nil {
+				t.Errorf("%s was taken", got.Name())
+			}
+		})
+	}
+}
+
+// TestProcessesThatHandNothingOver: who is asked may be stopped, gone or broken. The memory is read from the disk then.
+func TestProcessesThatHandNothingOver(t *testing.T) {
+	t.Parallel()
+	s, memory := savedMemory(t)
+	at := func(name string) string {
+		dir, err := os.Open(filepath.Dir(s.path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = dir.Close() })
+		return within107(dir, filepath.Base(s.path)+shareInfix+name)
+	}
+	listen := func(name string) *net.UnixListener {
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: at(name), Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetUnlinkOnClose(false)
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	listen("stopped")
+	for _, name := range []string{"gone1", "gone2", "gone3", "gone4", "gone5"} {
+		_ = listen(name).Close()
+	}
+	silent := listen("silent")
+	go func() {
+		for {
+			conn, err := silent.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write(make([]byte, 32)) // without a descriptor
+			_ = conn.Close()
+		}
+	}()
+	if got, err := s.borrow(); err == nil {
+		t.Fatalf("got %s", got.Name())
+	}
+	if left := sockets(t, s); len(left) != 2 {
+		t.Errorf("sockets of processes that are gone: %v", left)
+	}
+	lend(t, s, memory)
+	got, err := s.borrow()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = got.Close()
+}
+
+func TestOldTemplatesTakeTheirSocketsAlong(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i := range maxTemplates + 1 {
+		for _, suffix := range []string{"", shareInfix + "x"} {
+			if err := os.WriteFile(filepath.Join(dir, templatePrefix+string(rune('a'+i))+suffix), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	New(Config{CacheDir: dir}).dropOld(filepath.Join(dir, templatePrefix+"a"))
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(left) != 2*maxTemplates {
+		t.Errorf("%d files, %v: %v", len(left), err, left)
+	}
+}
