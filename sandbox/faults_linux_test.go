@@ -18,6 +18,7 @@ import (
 
 	"github.com/msb-project/msb/capture"
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/internal/commandfile"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -156,6 +157,15 @@ func faultVerbs() map[string]*faultVerb {
 		_, err = h.Snapshots().Import(context.Background(), f, "probe")
 		return err == nil && h.Snapshots().Remove("probe") == nil
 	}
+	hasCommand := func(want string) func(*Home, bool) bool { // whole, or not there
+		return func(h *Home, _ bool) bool {
+			b, err := os.ReadFile(operation{Home: h.Dir()}.beside(commandName))
+			if want == "" {
+				return errors.Is(err, fs.ErrNotExist)
+			}
+			return err == nil && string(b) == commandfile.Begin+want
+		}
+	}
 	hasLifetime := func(h *Home, _ bool) bool {
 		s, err := h.Inspect("a")
 		return err == nil && s.Lifetime == time.Hour
@@ -216,10 +226,13 @@ func faultVerbs() map[string]*faultVerb {
 		"restorememory": {op: restoreMemory, before: savedMemory, holds: hasSnapshot(true)},
 		"resumememory":  {op: operation{Verb: "start", Name: "a"}, before: append(savedMemory, restoreMemory), holds: running(true), again: []error{ErrRunning}},
 
-		"mkvolume": {op: operation{Verb: "mkvolume", To: "s"}, holds: hasVolume(true), again: []error{ErrExists}},
-		"rmvolume": {op: operation{Verb: "rmvolume", To: "s"}, before: []operation{{Verb: "mkvolume", To: "s"}}, holds: hasVolume(false), again: []error{ErrNoVolume}},
-		"volumecp": {op: operation{Verb: "volumecp", To: "s"}, before: []operation{{Verb: "mkvolume", To: "s"}}, holds: hasVolume(true)},
-		"prune":    {op: operation{Verb: "prune", Key: "stopped"}, holds: is("a", false)},
+		"mkvolume":  {op: operation{Verb: "mkvolume", To: "s"}, holds: hasVolume(true), again: []error{ErrExists}},
+		"rmvolume":  {op: operation{Verb: "rmvolume", To: "s"}, before: []operation{{Verb: "mkvolume", To: "s"}}, holds: hasVolume(false), again: []error{ErrNoVolume}},
+		"volumecp":  {op: operation{Verb: "volumecp", To: "s"}, before: []operation{{Verb: "mkvolume", To: "s"}}, holds: hasVolume(true)},
+		"install":   {op: operation{Verb: "install", Key: "new"}, holds: hasCommand("new")},
+		"reinstall": {op: operation{Verb: "install", Key: "new"}, before: []operation{{Verb: "install", Key: "old"}}, holds: hasCommand("new")},
+		"uninstall": {op: operation{Verb: "uninstall"}, before: []operation{{Verb: "install", Key: "old"}}, holds: hasCommand(""), again: []error{fs.ErrNotExist}},
+		"prune":     {op: operation{Verb: "prune", Key: "stopped"}, holds: is("a", false)},
 	}
 }
 
@@ -245,6 +258,9 @@ func (m *machineTest) staleNames(h *Home, sub string, match func(string) bool, a
 		}
 	}
 }
+
+// commandName is of a command of msb install beside the home.
+const commandName = "tool"
 
 // archiveName is of an archive of loadedImage beside the home.
 const archiveName = "image.tar"
@@ -412,6 +428,9 @@ func (m *machineTest) faultRun(h *Home, f *faults, v *faultVerb, kind string, at
 		m.fail("done once more, it is not done")
 	}
 	m.faultRest(h, v)
+	if strings.HasSuffix(v.op.Verb, "install") {
+		m.noCommands(h)
+	}
 	m.sweepAll(h)
 	return steps
 }
@@ -475,6 +494,26 @@ func (m *machineTest) faultRest(h *Home, v *faultVerb) {
 	if env, err := h.Env(name); err != nil || len(env) != 1 && v.op.Verb != "unsetenv" {
 		m.fail("%s has %q, %v", name, env, err)
 	}
+}
+
+// noCommands removes the command of msb install, if there is one, and looks for what stays once it is a minute old.
+func (m *machineTest) noCommands(h *Home) {
+	m.t.Helper()
+	dir := filepath.Dir(operation{Home: h.Dir()}.beside(commandName))
+	left := func() []string {
+		list, err := filepath.Glob(filepath.Join(dir, ".msb-install-*"))
+		must(m.t, err)
+		return list
+	}
+	old := time.Now().Add(-time.Hour)
+	for _, path := range left() {
+		must(m.t, os.Chtimes(path, old, old))
+	}
+	at := filepath.Join(dir, commandName)
+	if must(m.t, commandfile.Put(at, "")); len(left()) > 0 {
+		m.fail("%s stay", left())
+	}
+	must(m.t, commandfile.Remove(at))
 }
 
 // tokenOf reads the file of a guest, which does not run.

@@ -27,6 +27,7 @@ import (
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/image/ext4disk"
+	"github.com/msb-project/msb/internal/commandfile"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/policies/grants"
 	"github.com/msb-project/msb/sandbox/internal/state"
@@ -72,6 +73,10 @@ func (o operation) String() string {
 // do does the operation and returns what it shows.
 func (o operation) do(ctx context.Context, h *Home) (string, error) {
 	switch o.Verb {
+	case "install":
+		return "", commandfile.Put(o.beside(commandName), o.Key)
+	case "uninstall":
+		return "", commandfile.Remove(o.beside(commandName))
 	case "create":
 		return "", Create(ctx, o.config())
 	case "run":

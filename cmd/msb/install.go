@@ -3,27 +3,22 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/internal/commandfile"
 	"github.com/msb-project/msb/internal/lazyregexp"
 	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/sandbox"
 )
-
-// installMark is the second line of the scripts of msb install. Files without it are somebody else's.
-const installMark = "# Made by msb install; msb uninstall removes it.\n"
 
 func newInstallCommand(ui *ui) *cobra.Command {
 	var f runFlags
@@ -76,15 +71,10 @@ func newUninstallCommand(ui *ui) *cobra.Command {
 				if err := checkCommandName(name); err != nil {
 					return err
 				}
-				path := filepath.Join(at, name)
-				made, err := installed(path)
-				switch {
-				case err != nil:
+				if err := commandfile.Remove(filepath.Join(at, name)); err != nil {
 					return err
-				case !made:
-					return fmt.Errorf("%s was not made by msb install, and is left as it is", path)
 				}
-				return errors.Join(os.Remove(path), ui.print(name+"\n"))
+				return ui.print(name + "\n")
 			})
 		},
 	}
@@ -148,7 +138,7 @@ func install(ui *ui, f *runFlags, given []string, name, dir string, args []strin
 		return err
 	}
 	path := filepath.Join(at, name)
-	if err := putCommand(path, script); err != nil {
+	if err := commandfile.Put(path, script); err != nil {
 		return err
 	}
 	warnAtPath(ui, at, name)
@@ -177,7 +167,6 @@ func commandScript(given []string, ref string, argv []string) (string, error) {
 	}
 	words := slices.Concat(given, []string{ref, "--"}, argv)
 	var b strings.Builder
-	b.WriteString("#!/bin/sh\n" + installMark)
 	for _, variable := range slices.Sorted(maps.Keys(env)) {
 		b.WriteString("export " + variable + "=" + shellQuoted([]string{env[variable]}) + "\n")
 	}
@@ -253,85 +242,6 @@ func recordFlags(fl *pflag.FlagSet, to *[]string) {
 			f.DefValue = ""
 		}
 	})
-}
-
-// installed reports whether msb install made the file. fs.ErrNotExist if there is none.
-func installed(path string) (bool, error) {
-	info, err := os.Lstat(path)
-	if err != nil || !info.Mode().IsRegular() {
-		return false, err
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return false, err
-	}
-	defer func() { _ = f.Close() }() // it was only read
-	const begin = "#!/bin/sh\n" + installMark
-	b := make([]byte, len(begin))
-	_, err = io.ReadFull(f, b)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		err = nil
-	}
-	return string(b) == begin, err
-}
-
-// putCommand writes a script in one step, and replaces only scripts of msb install.
-func putCommand(path, script string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // as other installers make it
-		return err
-	}
-	made, err := installed(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return newCommand(path, script)
-	case err != nil:
-		return err
-	case !made:
-		return fmt.Errorf("%s is there already, and msb install did not make it; choose another --name or --dir", path)
-	}
-	temporary, err := writeCommand(path, script)
-	if err != nil {
-		return err
-	}
-	return os.Rename(temporary, path)
-}
-
-// newCommand links the script to its name, which fails if another file has taken it.
-func newCommand(path, script string) error {
-	temporary, err := writeCommand(path, script)
-	if err != nil {
-		return err
-	}
-	return errors.Join(os.Link(temporary, path), os.Remove(temporary))
-}
-
-const (
-	// temporaryCommand begins the name of a script that is being written.
-	temporaryCommand = ".msb-install-"
-	// commandGrace is how old one is that a kill left.
-	commandGrace = time.Minute
-)
-
-// writeCommand writes a script beside path, and removes those that a kill left there.
-func writeCommand(path, script string) (temporary string, err error) {
-	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), temporaryCommand+"*"))
-	for _, old := range left {
-		if info, e := os.Lstat(old); e == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) > commandGrace {
-			_ = os.Remove(old) // the next msb install tries again
-		}
-	}
-	if err != nil {
-		return "", err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), temporaryCommand)
-	if err != nil {
-		return "", err
-	}
-	_, err = f.WriteString(script)
-	if err = errors.Join(err, f.Chmod(0o700), f.Sync(), f.Close()); err != nil {
-		return "", errors.Join(err, os.Remove(f.Name()))
-	}
-	return f.Name(), nil
 }
 
 // warnAtPath says what keeps a shell from finding the command.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,7 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/msb-project/msb/internal/commandfile"
 )
 
 // installedArgs are what a script gives msb.
@@ -69,7 +69,7 @@ func TestI14_InstallTouchesOnlyItsOwnFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	env := []string{"PATH=" + dir}
-	own := write(t, "own", "#!/bin/sh\n"+installMark)
+	own := write(t, "own", commandfile.Begin)
 	for name, make := range map[string]func(path string) error{
 		"script": func(path string) error { return os.WriteFile(path, []byte("#!/bin/sh\necho mine\n"), 0o700) },
 		"empty":  func(path string) error { return os.WriteFile(path, nil, 0o700) },
@@ -134,31 +134,3 @@ func TestI12_UnrunnableCommandsAreNotInstalled(t *testing.T) {
 
 // TestHalfWrittenCommandsAreSwept: what a kill left in the middle of msb install goes with the next one; what another writes
 // just now, and what has another name, stays. It is the same for a new command and one that is replaced.
-func TestHalfWrittenCommandsAreSwept(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for _, script := range []string{"#!/bin/sh\n" + installMark + "one\n", "#!/bin/sh\n" + installMark + "two\n"} {
-		past := time.Now().Add(-2 * commandGrace)
-		for name, at := range map[string]time.Time{temporaryCommand + "1": past, temporaryCommand + "2": time.Now(), ".msb-other": past} {
-			path := filepath.Join(dir, name)
-			if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chtimes(path, at, at)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := putCommand(filepath.Join(dir, "tool"), script); err != nil {
-			t.Fatal(err)
-		}
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var names []string
-		for _, e := range entries {
-			names = append(names, e.Name())
-		}
-		b, err := os.ReadFile(filepath.Join(dir, "tool"))
-		if want := []string{temporaryCommand + "2", ".msb-other", "tool"}; err != nil || string(b) != script || !slices.Equal(names, want) {
-			t.Errorf("%q, %v; there are %q, want %q", b, err, names, want)
-		}
-	}
-}
