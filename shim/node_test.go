@@ -377,8 +377,12 @@ func busyboxLayer() ([]byte, error) {
 
 // buildAsk builds the program of testdata/ask.
 func buildAsk() ([]byte, error) {
-	path := filepath.Join(home, "..", filepath.Base(home)+".ask")
-	defer func() { _ = os.Remove(path) }()
+	dir, err := os.MkdirTemp("", "ask") // of this call: tests that run beside each other build it too
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	path := filepath.Join(dir, "ask")
 	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "./testdata/ask")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
