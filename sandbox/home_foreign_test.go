@@ -37,6 +37,11 @@ func link(to string) maker {
 
 func fifo(t *testing.T, path string) { t.Helper(); must(t, syscall.Mkfifo(path, 0o600)) }
 
+func socket(t *testing.T, path string) {
+	t.Helper()
+	must(t, syscall.Mknod(path, syscall.S_IFSOCK|0o600, 0))
+}
+
 // dir makes a directory as old as one that a killed command left.
 func dir(entries map[string]maker) maker {
 	return func(t *testing.T, path string) {
@@ -183,11 +188,12 @@ func TestI13_SweepsSpareRandomForeignDirectories(t *testing.T) {
 func TestI13_OnlyOwnHomesAreAdopted(t *testing.T) {
 	t.Parallel()
 	digest := strings.Repeat("0123456789abcdef", 4)
+	warm := "warm-" + digest[:24]
 	old := func() map[string]maker {
 		return map[string]maker{
 			"run": dir(map[string]maker{"sb-0123456789ab": dir(map[string]maker{"lock": file(""), "upper.ext4": file("")})}), "kept": dir(map[string]maker{"sb-0123456789ac": dir(map[string]maker{"console.log": file("")})}),
 			"sandboxes": dir(map[string]maker{"web-1": dir(map[string]maker{"sandbox.json": file("{}"), "ca.pem": file(""), "lock": file(""), ".run.json1": file("")}), ".0123456789ab": dir(nil)}),
-			"kernel":    dir(map[string]maker{"kernel-" + digest + ".elf": file(""), "kernel-0123456789abcdef.index": file(""), ".kernel-" + digest + ".elf12": file("")}),
+			"kernel":    dir(map[string]maker{"kernel-" + digest + ".elf": file(""), "kernel-0123456789abcdef.index": file(""), ".kernel-" + digest + ".elf12": file(""), warm: file(""), warm + ".failed": file(""), warm + ".share-" + staging: socket}),
 			"guest":     dir(map[string]maker{"agentd-0123456789abcdef.ext4": file(""), ".new-123": file("")}),
 			"images": dir(map[string]maker{
 				"disks": dir(map[string]maker{"sha256-" + digest: dir(map[string]maker{"disk.ext4": file(""), "meta.json": file("{}")})}),
@@ -216,7 +222,8 @@ func TestI13_OnlyOwnHomesAreAdopted(t *testing.T) {
 		"a run of another name": with("run", dir(map[string]maker{"sb-1": dir(nil)})), "a file in a run": with("run", dir(map[string]maker{"sb-0123456789ab": junk})),
 		"a sandbox of another name": with("sandboxes", dir(map[string]maker{"Web": dir(nil)})), "a file in a sandbox": with("sandboxes", dir(map[string]maker{"web": junk})),
 		"photos in images": with("images", dir(map[string]maker{"a.jpg": file("")})), "a link in images": with("images", dir(map[string]maker{"tmp": link(outside)})),
-		"a file in kept": with("kept", dir(map[string]maker{"sb-0123456789ab": junk})), "another kernel": with("kernel", junk), "another guest": with("guest", dir(map[string]maker{"agentd-1.ext4": file("")})),
+		"a file in kept": with("kept", dir(map[string]maker{"sb-0123456789ab": junk})), "another kernel": with("kernel", junk), "another socket": with("kernel", dir(map[string]maker{"x": socket})), "a socket in a kernel's place": with("kernel", dir(map[string]maker{warm: socket})),
+		"a file in a socket's place": with("kernel", dir(map[string]maker{warm + ".share-" + staging: file("")})), "another guest": with("guest", dir(map[string]maker{"agentd-1.ext4": file("")})),
 	}
 	for name, make := range adopted {
 		path := filepath.Join(t.TempDir(), "home")

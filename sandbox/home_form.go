@@ -20,6 +20,7 @@ var (
 	newRunName   = lazyregexp.New(`^\.sb-[0-9a-f]{12}$`) // between mkdir and rename
 	hiddenName   = lazyregexp.New(`^\.[0-9a-f]{12}$`)    // half made or half removed
 	kernelFile   = lazyregexp.New(`^(kernel-[0-9a-f]{64}\.elf(\.sum)?|kernel-[0-9a-f]{16}\.index|warm-[0-9a-f]{24}(\.sum|\.failed)?|qemu-[0-9a-f]{16}\.version|\.new-[0-9]+|\.kernel-[0-9a-f]+\.(elf|index)[0-9]+)$`)
+	kernelSocket = lazyregexp.New(`^warm-[0-9a-f]{24}\.share-[A-Z2-7]{26}$`)
 	trustFile    = lazyregexp.New(`^([0-9a-f]{64}\.json|\.[0-9a-f]{64}\.json[0-9]+)$`)
 	newTrustFile = lazyregexp.New(`^\.[0-9a-f]{64}\.json[0-9]+$`) // one that renameio is writing
 	guestFile    = lazyregexp.New(`^(agentd-[0-9a-f]{16}\.ext4(\.sum)?|\.new-[0-9]+)$`)
@@ -29,7 +30,7 @@ var (
 func homeForm(name string, mode fs.FileMode) (owned.Form, bool) {
 	inside, ok := map[string]owned.Form{
 		imagesDir:          image.Form,
-		state.KernelDir:    owned.Files(kernelFile.MatchString),
+		state.KernelDir:    kernelForm,
 		guestDir:           owned.Files(guestFile.MatchString),
 		state.RunsDir:      owned.Dirs(func(name string) bool { return runName.MatchString(name) || newRunName.MatchString(name) }, state.RunForm),
 		trustDir:           owned.Files(trustFile.MatchString),
@@ -43,6 +44,10 @@ func homeForm(name string, mode fs.FileMode) (owned.Form, bool) {
 		return nil, mode == 0
 	}
 	return inside, ok && mode == fs.ModeDir
+}
+
+func kernelForm(name string, mode fs.FileMode) (owned.Form, bool) {
+	return nil, mode == 0 && kernelFile.MatchString(name) || mode == fs.ModeSocket && kernelSocket.MatchString(name)
 }
 
 // openHomeDir opens one of the directories of the home, which may be a mount of a larger disk, and no link.
