@@ -7,6 +7,9 @@
 //	tools        git status, npm ci,         │ the same in a directory of the guest's disk
 //	             go build in a -v directory  │
 //
+// Beside files stands a FUSE server in the guest itself that answers from its memory: what no server of the host's can be
+// faster than.
+//
 // Both sides take turns and swap places each round, so that other load hits both: read the ratios, not the seconds. Each
 // ratio is of the medians of all rounds. Before everything that reads a first time, the guest drops its caches. The tools come from an
 // image of Debian's packages, which is made once and kept in the user's cache directory; -tools=false leaves them out.

@@ -21,6 +21,9 @@ import (
 const insideVerb = "inside"
 
 func inside(args []string) error {
+	if len(args) == 2 && args[0] == "memory" {
+		return serveMemory(args[1])
+	}
 	if len(args) < 3 {
 		return errors.New("inside: want what, directory, number")
 	}

@@ -36,6 +36,7 @@ type bench struct {
 	f    values // of commands and copies
 	own  values // on the guest's disk
 	dir  values // in the -v directory
+	fuse values // in the one of inMemory
 }
 
 const sandboxName = "bench"
@@ -46,7 +47,7 @@ func measure(ctx context.Context, o *options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(top)) }()
-	b := &bench{options: o, home: filepath.Join(top, "home"), f: values{}, own: values{}, dir: values{}}
+	b := &bench{options: o, home: filepath.Join(top, "home"), f: values{}, own: values{}, dir: values{}, fuse: values{}}
 	b.env = append(os.Environ(), sandbox.EnvHome+"="+b.home)
 	host := filepath.Join(top, "shared")
 	image := ""
@@ -250,6 +251,12 @@ func pattern() []byte {
 	return b
 }
 
+// side is where a task is done, and where its figures go.
+type side struct {
+	f   values
+	dir string
+}
+
 // inTurns does everything that is done in both directories.
 func (b *bench) inTurns(ctx context.Context) error {
 	tasks := []task{
@@ -262,14 +269,27 @@ func (b *bench) inTurns(ctx context.Context) error {
 		}
 		tasks = append(tasks, more...)
 	}
+	served, end := context.WithCancel(ctx)
+	gone := make(chan error, 1)
+	go func() {
+		_, err := b.guest(served, program+"/work", insideVerb, "memory", inMemory)
+		gone <- err
+	}()
+	defer func() {
+		end()
+		<-gone // it was cancelled
+	}()
+	if _, err := b.guest(ctx, "sh", "-c", "for i in $(seq 100); do mountpoint -q "+inMemory+" && exit; sleep 0.1; done; exit 1"); err != nil {
+		return fmt.Errorf("no directory of a server in the guest: %w", err)
+	}
 	for round := range b.rounds {
 		for _, t := range tasks {
-			sides := []struct {
-				f   values
-				dir string
-			}{{b.own, plain}, {b.dir, shared}}
+			sides := []side{{b.own, plain}, {b.dir, shared}}
 			if round%2 == 1 {
 				sides[0], sides[1] = sides[1], sides[0]
+			}
+			if t.before == nil && t.dir == "" {
+				sides = append(sides, side{b.fuse, inMemory})
 			}
 			for _, s := range sides {
 				if t.before != nil {

@@ -63,6 +63,7 @@ const (
 	ownDisk = "own-disk"
 	ownFork = "own-fork"
 	ownDD   = "dd"
+	ownFUSE = "fuse-in-guest"
 )
 
 // set is what benchstat reads.
@@ -93,6 +94,7 @@ func (b *bench) set() *figures.Set {
 		what, _, _ := strings.Cut(series, ",")
 		add(what, figures.OfMsb, series, b.dir)
 		add(what, ownDisk, series, b.own)
+		add(what, ownFUSE, series, b.fuse)
 	}
 	return &set
 }
@@ -108,9 +110,9 @@ func (b *bench) write(out io.Writer) error {
 	for _, series := range []string{seriesDDIn, seriesCopyIn, seriesDDOut, seriesCopyOut, seriesCopyMemory, seriesSmallMemory} {
 		fmt.Fprintf(w, "%s\t%s\n", series, b.f.spread(series))
 	}
-	fmt.Fprintln(w, "\n\town disk\t-v …:rw\t-v / own disk, of the speed")
+	fmt.Fprintln(w, "\n\town disk\t-v …:rw\tFUSE in the guest\t-v / own disk, of the speed\tFUSE in the guest / own disk")
 	for _, series := range slices.Sorted(maps.Keys(b.own)) {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\n", series, b.own.spread(series), b.dir.spread(series), b.ratio(series))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.2f\t%.2f\n", series, b.own.spread(series), b.dir.spread(series), b.fuse.spread(series), b.ratio(b.dir, series), b.ratio(b.fuse, series))
 	}
 	fmt.Fprintln(w, "\ntarget\tgot\tbound\treached")
 	target := func(what string, got, bound float64, reached bool) {
@@ -123,14 +125,14 @@ func (b *bench) write(out io.Writer) error {
 	least("msb cp out / dd to the disk", b.f.median(seriesCopyOut)/b.f.median(seriesDDIn), minCopyRatio)
 	most(fmt.Sprintf("memory of msb cp, %d MiB above 1 MiB, MiB", b.copyMiB),
 		figures.Of(b.f[seriesCopyMemory]).Max-figures.Of(b.f[seriesSmallMemory]).Min, maxCopyMore)
-	least("metadata operations, of the guest's disk", b.ratio(seriesMeta), minMetaRatio)
-	least("reads in order, of the guest's disk", b.ratio(seriesRead), minReadRatio)
+	least("metadata operations, of the guest's disk", b.ratio(b.dir, seriesMeta), minMetaRatio)
+	least("reads in order, of the guest's disk", b.ratio(b.dir, seriesRead), minReadRatio)
 	return w.Flush()
 }
 
-// ratio is the speed in the -v directory as a part of that on the guest's disk.
-func (b *bench) ratio(series string) float64 {
-	own, dir := b.own.median(series), b.dir.median(series)
+// ratio is the speed in a directory as a part of that on the guest's disk.
+func (b *bench) ratio(f values, series string) float64 {
+	own, dir := b.own.median(series), f.median(series)
 	if strings.HasSuffix(series, ", ms") {
 		own, dir = dir, own
 	}
