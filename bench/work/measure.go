@@ -279,7 +279,7 @@ func (b *bench) inTurns(ctx context.Context) error {
 		end()
 		<-gone // it was cancelled
 	}()
-	if _, err := b.guest(ctx, "sh", "-c", "for i in $(seq 100); do mountpoint -q "+inMemory+" && exit; sleep 0.1; done; exit 1"); err != nil {
+	if _, err := b.guest(ctx, "sh", "-c", "for i in $(seq 100); do grep -q \" "+inMemory+" fuse\" /proc/mounts && exit; sleep 0.1; done; exit 1"); err != nil {
 		return fmt.Errorf("no directory of a server in the guest: %w", err)
 	}
 	for round := range b.rounds {
