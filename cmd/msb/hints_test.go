@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // TestSlipsHaveRemedies: what other tools' users type, and slips of the words around a command, are errors that say what
@@ -68,8 +69,13 @@ func TestSlipsHaveRemedies(t *testing.T) {
 	if got := msb(t, nil, "ls", "--format", "json"); got.code != 0 || got.out != "[]\n" {
 		t.Errorf("msb ls --format json: %+v", got)
 	}
-	if got := msb(t, nil, "run", "--help"); strings.Contains(got.out, "[]") {
-		t.Errorf("an empty default in the help: %s", got.out)
+	for _, c := range newRoot(newUI(nil, nil)).Commands() {
+		help := msb(t, nil, c.Name(), "--help").out
+		for _, empty := range []string{"(default [])", "(default 0s)", "(default \"\")"} {
+			if strings.Contains(help, empty) {
+				t.Errorf("an empty default %s in the help of msb %s", empty, c.Name())
+			}
+		}
 	}
 }
 
@@ -142,6 +148,32 @@ func hasFlag(t *testing.T, root *cobra.Command, path, name string) bool {
 	}
 	c.InitDefaultHelpFlag()
 	return c.Flags().Lookup(name) != nil || len(name) == 1 && c.Flags().ShorthandLookup(name) != nil
+}
+
+// TestRunsFlagsAreKnown: who gives a flag of msb run to a command for a sandbox that is there, or that runs it some other way,
+// is told what to do.
+func TestRunsFlagsAreKnown(t *testing.T) {
+	t.Parallel()
+	root := newRoot(newUI(nil, nil))
+	run := find(root, "run")
+	for _, path := range []string{"create", "start", "restart", "exec", "shell", "attach", "update", "install", "warm"} {
+		run.Flags().VisitAll(func(f *pflag.Flag) {
+			for _, name := range []string{f.Name, f.Shorthand} {
+				if name != "" && name != "h" && !hasFlag(t, root, path, name) && otherFlag(find(root, path), name) == "" {
+					t.Errorf("msb %s says nothing of msb run's flag %s", path, name)
+				}
+			}
+		})
+	}
+	for line, want := range map[string]string{
+		"start -p 8080:80 web": "msb port add", "start -e A=b web": "msb env set", "update --env A=b web": "msb env set", "exec -p 80 web ls": "msb port add",
+		"attach -it web": "when the sandbox is made", "shell -it web": "leave it out", "create --copy a:b web": "msb cp", "install -it alpine": "leave it out",
+		"install --rm alpine": "leave it out", "install --copy a:b alpine": "-v HOST:GUEST", "exec -v .:/work web ls": "when the sandbox is made",
+	} {
+		if got := msb(t, nil, strings.Fields(line)...); got.code != exitOther || !strings.Contains(got.err, want) || strings.Count(got.err, "\n") != 1 {
+			t.Errorf("msb %s: exit %d: %s, want %q", line, got.code, got.err, want)
+		}
+	}
 }
 
 // dockersFlags are those of docker 28's commands, by the words of msb's.

@@ -109,5 +109,5 @@ func otherFlag(c *cobra.Command, name string) string {
 	if name == "p" && c.Flags().Lookup("policy") != nil {
 		return "for a policy file use --policy FILE; -p publishes ports, for msb run and msb create"
 	}
-	return ""
+	return runsFlag(c, path, name)
 }
