@@ -238,7 +238,7 @@ var relativeSource = lazyregexp.New(`^[^=]*=(file:[^/~]|command:[^/~ @][^ @]*/)`
 func recordFlags(fl *pflag.FlagSet, to *[]string) {
 	fl.VisitAll(func(f *pflag.Flag) {
 		f.Value = &recorded{f.Value, f.Name, to}
-		if f.DefValue == "[]" { // pflag would print the empty list of a type that it doesn't know
+		if f.DefValue == "[]" || f.DefValue == "0s" { // pflag would print the empty default of a type that it doesn't know
 			f.DefValue = ""
 		}
 	})
@@ -248,10 +248,28 @@ func recordFlags(fl *pflag.FlagSet, to *[]string) {
 func warnAtPath(ui *ui, dir, name string) {
 	path := filepath.Join(dir, name)
 	found, err := exec.LookPath(name)
+	inPath := slices.Contains(filepath.SplitList(os.Getenv("PATH")), dir)
 	switch {
-	case !slices.Contains(filepath.SplitList(os.Getenv("PATH")), dir):
+	case !inPath:
 		ui.warn("warning: %s is not in your PATH; add it: export PATH=\"%s:$PATH\"", dir, dir)
 	case err == nil && found != path:
 		ui.warn("warning: %s comes first in your PATH", found)
+		return
 	}
+	if other := otherProgram(dir, name); other != "" {
+		ui.warn("warning: with %s in front, %s is no longer %s, for scripts too; --name gives it another name", dir, name, other)
+	}
+}
+
+// otherProgram is the program of this name that is found in PATH without dir; "" if there is none.
+func otherProgram(dir, name string) string {
+	for _, d := range filepath.SplitList(os.Getenv("PATH")) {
+		if d == dir || d == "" {
+			continue
+		}
+		if found, err := exec.LookPath(filepath.Join(d, name)); err == nil {
+			return found
+		}
+	}
+	return ""
 }

@@ -100,11 +100,29 @@ func TestI14_InstallTouchesOnlyItsOwnFiles(t *testing.T) {
 	if got := msb(t, env, "uninstall", "--dir", dir, "alpine"); got.code != 0 || got.out != "alpine\n" {
 		t.Errorf("%+v", got)
 	}
-	if got := msb(t, env, "uninstall", "--dir", dir, "alpine"); got.code != exitOther {
+	if got := msb(t, env, "uninstall", "--dir", dir, "alpine"); got.code != exitOther || !strings.Contains(got.err, `no command "alpine" in `+dir) {
 		t.Errorf("again: %+v", got)
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, ".*")); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %q, %v", left, err)
+	}
+}
+
+// TestHiddenProgramsAreNamed: msb install of an image whose name is a program's too, as of ruby and python,
+// says that scripts get the sandbox from then on.
+func TestHiddenProgramsAreNamed(t *testing.T) {
+	t.Parallel()
+	dir, other := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(other, "ruby"), []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		dir + ":" + other: "ruby is no longer " + other, other: "ruby is no longer " + other, other + ":" + dir: other + "/ruby comes first", dir: "",
+	} {
+		got := msb(t, []string{"PATH=" + path}, "install", "--dir", dir, "ruby")
+		if got.code != 0 || !strings.Contains(got.err, want) || want == "" && got.err != "" {
+			t.Errorf("%s: %+v, want %q", path, got, want)
+		}
 	}
 }
 

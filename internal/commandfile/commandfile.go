@@ -114,6 +114,8 @@ func write(path, script string) (temporary string, err error) {
 func Remove(path string) error {
 	made, err := ours(path)
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no command %q in %s; --dir names another directory", filepath.Base(path), filepath.Dir(path))
 	case err != nil:
 		return err
 	case !made:
