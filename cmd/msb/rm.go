@@ -32,13 +32,17 @@ func newRemoveCommand(ui *ui) *cobra.Command {
 			if errors.Is(err, sandbox.ErrNoSandbox) && home.KeptRuns().Remove(name) == nil { // of msb run --rm=false
 				err = nil
 			}
+			if force && errors.Is(err, sandbox.ErrNoSandbox) { // what is asked for is so already
+				ui.warn("%v", err)
+				return nil
+			}
 			if err != nil {
 				return err
 			}
 			return ui.print(name + "\n")
 		})
 	})
-	c.Flags().BoolVarP(&force, "force", "f", false, "stop those that run first")
+	c.Flags().BoolVarP(&force, "force", "f", false, "stop those that run first; a name that no sandbox has is no error then")
 	return c
 }
 

@@ -3,10 +3,22 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/msb-project/msb/sandbox"
 )
+
+// TestRemovalOfNone: with --force it is no error, as with docker, so that a script can begin with it.
+func TestRemovalOfNone(t *testing.T) {
+	t.Parallel()
+	env := []string{sandbox.EnvHome + "=" + t.TempDir()}
+	for code, args := range map[int][]string{exitSandbox: {"rm", "nosuch"}, 0: {"rm", "-f", "nosuch"}} {
+		if got := msb(t, env, args...); got.code != code || got.out != "" || !strings.Contains(got.err, "no such sandbox: nosuch") {
+			t.Errorf("msb %v: %+v, want %d", args, got, code)
+		}
+	}
+}
 
 // scripted is a sandbox whose stops and removals end as they are told to.
 type scripted struct{ stops, removals []error }
