@@ -41,7 +41,7 @@ disk for each image: layers names those that it was made of.`,
 		Args: named(cobra.MinimumNArgs(1), "name the image"),
 		RunE: func(c *cobra.Command, refs []string) error {
 			all := make([]imageDetails, 0, len(refs))
-			for _, ref := range refs {
+			missing := forEach(refs, func(ref string) error {
 				d, err := inspectImage(ref)
 				if err != nil {
 					return err
@@ -50,9 +50,13 @@ disk for each image: layers names those that it was made of.`,
 					Refs: append([]string{}, d.Refs...), Digest: d.Digest, Platform: d.Platform.String(), SizeBytes: d.SizeBytes, Created: d.Created,
 					Disk: d.DiskPath, Config: d.Config, Layers: append([]image.Layer{}, d.Layers...), ConfigFile: d.ConfigFile,
 				})
+				return nil
+			})
+			if len(all) == 0 {
+				return missing
 			}
 			flags.json = flags.format == ""
-			return printList(ui, c, &flags, all, func(d *imageDetails) string { return d.Digest }, nil)
+			return errors.Join(printList(ui, c, &flags, all, func(d *imageDetails) string { return d.Digest }, nil), missing)
 		},
 	}
 	c.Flags().StringVarP(&flags.format, "format", "f", "", "print each by a Go `template` with the keys of the JSON, such as '{{.digest}}'")

@@ -67,6 +67,9 @@ func TestImagesAreInspected(t *testing.T) {
 	if got := msb("image", "inspect", "nosuch"); got.code != exitImageUnknown || !strings.Contains(got.err, "msb image ls") {
 		t.Errorf("inspect of none: %+v", got)
 	}
+	if got := msb("image", "inspect", "-f", "{{.digest}}", "nosuch", ref); got.code != exitImageUnknown || got.out != digest+"\n" || !strings.Contains(got.err, "nosuch") {
+		t.Errorf("inspect of one that is there and one that isn't: %+v", got)
+	}
 	got := msb("image", "history", ref)
 	lines := strings.Split(got.out, "\n")
 	if got.code != 0 || len(lines) != 4 || !strings.Contains(lines[1], "CMD sh") || !strings.Contains(lines[2], "COPY evil") || !strings.Contains(lines[2], "…") || strings.Contains(got.out, "\x1b") {
