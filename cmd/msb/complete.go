@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/internal/vm"
@@ -53,6 +54,15 @@ func completeWords(root *cobra.Command) {
 		} {
 			_ = c.RegisterFlagCompletionFunc(flag, words) // its only error is a flag that doesn't exist
 		}
+	}
+}
+
+// plainUsages takes the quotes around the word for a flag's value out of all usages: cobra shows them as they are beside a
+// flag that a shell completes.
+func plainUsages(c *cobra.Command) {
+	c.Flags().VisitAll(func(f *pflag.Flag) { f.Usage = usageOf(f) })
+	for _, sub := range c.Commands() {
+		plainUsages(sub)
 	}
 }
 

@@ -19,6 +19,17 @@ func TestShellsCompleteNamesPresetsAndBackends(t *testing.T) {
 	}
 }
 
+// TestCompletedFlagsAreExplained: as the help does, without the quotes that mark the word for a value.
+func TestCompletedFlagsAreExplained(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{"run --pres": "--preset\tlet out what the preset of this name does", "policy from-flags --pres": "--preset\tlet out", "ls --form": "--format\t"} {
+		got := msb(t, nil, append([]string{"__complete"}, strings.Fields(line)...)...)
+		if got.code != 0 || !strings.Contains(got.out, want) || strings.Contains(got.out, "`") {
+			t.Errorf("%s: %+v, want %q", line, got, want)
+		}
+	}
+}
+
 func TestShellsCompleteSandboxesAndImages(t *testing.T) {
 	t.Parallel()
 	env, _ := loggedSandbox(t, "web") // from the built-in image

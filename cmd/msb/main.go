@@ -38,6 +38,9 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	root.SetOut(out)
 	root.SetErr(stderr)
 	root.SetArgs(upToUnknown(root, args))
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		plainUsages(root)
+	}
 	// No signal is caught here, or one would not end commands that ignore the context.
 	err := root.ExecuteContext(context.Background())
 	var code exitCode
