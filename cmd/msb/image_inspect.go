@@ -103,7 +103,7 @@ func newImageHistory(ui *ui) *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&flags.json, "json", false, "print a JSON array")
-	c.Flags().StringVar(&flags.format, "format", "", "print each by a Go `template` with the keys of --json, such as '{{.created_by}}'; json for --json")
+	c.Flags().StringVar(&flags.format, "format", "", "print each by a Go `template` with the keys of --json, such as '{{.created_by}}', behind table for aligned columns; json for --json")
 	c.Flags().BoolVar(&whole, "no-trunc", false, "cut nothing off")
 	return c
 }

@@ -82,6 +82,39 @@ func TestListsAreLists(t *testing.T) {
 	}
 }
 
+// TestFormatsAreDockers: \t and \n stand for what they say, and table puts headings above aligned columns.
+func TestFormatsAreDockers(t *testing.T) {
+	t.Parallel()
+	type row struct {
+		Name string `json:"name"`
+		Size int    `json:"size_bytes"`
+		Info struct {
+			Kernel string `json:"kernel"`
+		} `json:"info"`
+	}
+	all := []row{{"web", 7, struct {
+		Kernel string `json:"kernel"`
+	}{"6.12"}}, {Name: "longer\tname", Size: 12345}}
+	for format, want := range map[string]string{
+		`{{.name}}\t{{.size_bytes}}`: "web\t7\nlonger\\x09name\t12345\n",
+		`{{.name}}\n-`:               "web\n-\nlonger\\x09name\n-\n",
+		`{{printf "%s\n" .name}}.`:   "web\n.\nlonger\\x09name\n.\n",
+		`table {{.name}}\t{{.size_bytes}} B\t{{json .info.kernel}}`: "NAME            SIZE BYTES B  KERNEL\nweb             7 B           \"6.12\"\nlonger\\x09name  12345 B       \"\"\n",
+		`table`: "OWN\nweb\n", `table{{.name}}`: "tableweb\ntablelonger\\x09name\n",
+	} {
+		var out bytes.Buffer
+		err := printList(newUI(&out, io.Discard), &cobra.Command{}, &listFlags{format: format}, all, func(r *row) string { return r.Name },
+			func([]row) [][]string { return [][]string{{"OWN"}, {"web"}} })
+		if err != nil || out.String() != want {
+			t.Errorf("%s: %v, printed %q, want %q", format, err, out.String(), want)
+		}
+	}
+	var out bytes.Buffer
+	if err := printOne(newUI(&out, io.Discard), &cobra.Command{}, "table", &all[0]); err != nil || !strings.Contains(out.String(), `"name": "web"`) {
+		t.Errorf("of one: %v, %q", err, out.String())
+	}
+}
+
 // TestI12_ListsActOnNoTerminal has texts of a guest, and labels of somebody's archive, in a list's template.
 func TestI12_ListsActOnNoTerminal(t *testing.T) {
 	t.Parallel()

@@ -72,17 +72,13 @@ func TestReadersThatLeaveAreNoError(t *testing.T) {
 // TestTemplatesShowNoControlCharacters: the words of a guest's process are its own, and a template prints them.
 func TestTemplatesShowNoControlCharacters(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	ui := newUI(&out, &out)
 	row := struct {
 		Command []string          `json:"command"`
 		Labels  map[string]string `json:"labels"`
 		Name    string            `json:"name"`
 	}{[]string{"sh", "\x1b]0;title\a\b"}, map[string]string{"a": "x\ny"}, "\u202eweb"}
-	if err := ui.formatted(template.Must(template.New("").Parse("{{.name}}\t{{.command}} {{.labels.a}}\n")), &row); err != nil {
-		t.Fatal(err)
-	}
-	if want := `\u202eweb` + "\t" + `[sh \x1b]0;title\x07\x08] x\x0ay` + "\n\n"; out.String() != want {
-		t.Errorf("printed %q, want %q", out.String(), want)
+	got, err := formatted(template.Must(template.New("").Parse("{{.name}}\t{{.command}} {{.labels.a}}\n")), &row)
+	if want := `\u202eweb` + "\t" + `[sh \x1b]0;title\x07\x08] x\x0ay` + "\n"; err != nil || got != want {
+		t.Errorf("printed %q, %v, want %q", got, err, want)
 	}
 }
