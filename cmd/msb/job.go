@@ -60,12 +60,31 @@ func newJobListCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printList(ui, c, &flags, all, func(s *sandbox.JobStatus) string { return s.Name },
-				func(all []sandbox.JobStatus) [][]string { return jobRows(all, time.Now()) })
+			listed := make([]listedJob, 0, len(all))
+			for i := range all {
+				listed = append(listed, listJob(&all[i]))
+			}
+			return printList(ui, c, &flags, listed, func(j *listedJob) string { return j.Name },
+				func([]listedJob) [][]string { return jobRows(all, time.Now()) })
 		},
 	}
 	flags.register(c)
 	return c
+}
+
+// listedJob is what `msb job ls --json` prints of a job.
+type listedJob struct {
+	sandbox.JobStatus
+	// Code is the exit code of a job that has one: 0 would say that a job which runs has ended well.
+	Code *int `json:"exit_code,omitempty"`
+}
+
+func listJob(s *sandbox.JobStatus) listedJob {
+	j := listedJob{JobStatus: *s}
+	if s.State == sandbox.JobExited || s.State == sandbox.JobKilled {
+		j.Code = &s.Code
+	}
+	return j
 }
 
 func jobRows(all []sandbox.JobStatus, now time.Time) [][]string {

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,6 +38,19 @@ func (j *stubbornJob) Wait(ctx context.Context) (sandbox.JobStatus, error) {
 func (j *stubbornJob) Remove(context.Context) error {
 	j.calls = append(j.calls, "remove")
 	return nil
+}
+
+// TestOnlyEndedJobsHaveExitCodes: a program that reads the list takes 0 for a job that has ended well.
+func TestOnlyEndedJobsHaveExitCodes(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[sandbox.JobState]bool{
+		sandbox.JobRunning: false, sandbox.JobExited: true, sandbox.JobKilled: true, sandbox.JobLost: false, sandbox.JobDamaged: false,
+	} {
+		text, err := json.Marshal(listJob(&sandbox.JobStatus{Name: "a", State: state}))
+		if has := strings.Contains(string(text), `"exit_code":0`); err != nil || has != want || strings.Count(string(text), "exit_code") > 1 {
+			t.Errorf("%s: %s, %v", state, text, err)
+		}
+	}
 }
 
 // TestI11_ForcedJobRemovalIsBounded: a guest that never reports the end of a job that was killed does not hold msb,
