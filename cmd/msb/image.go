@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,10 +131,10 @@ func printImages(ui *ui, c *cobra.Command, list []image.Image, flags *listFlags)
 	for _, img := range list {
 		all = append(all, imageRow{img.Ref, img.Digest, img.Platform.String(), img.SizeBytes, img.Created})
 	}
-	return printList(ui, c, flags, all, func(r *imageRow) string { return r.Ref }, func(all []imageRow) [][]string {
+	return printList(ui, c, flags, all, func(r *imageRow) string { return cmp.Or(r.Ref, r.Digest) }, func(all []imageRow) [][]string {
 		rows := append(make([][]string, 0, 1+len(all)), []string{"IMAGE", "DIGEST", "PLATFORM", "SIZE"})
 		for _, r := range all {
-			rows = append(rows, []string{r.Ref, r.Digest[:min(digestShown, len(r.Digest))], r.Platform, progressbar.Bytes(r.SizeBytes)})
+			rows = append(rows, []string{cmp.Or(r.Ref, "<none>"), r.Digest[:min(digestShown, len(r.Digest))], r.Platform, progressbar.Bytes(r.SizeBytes)})
 		}
 		return rows
 	})

@@ -58,6 +58,12 @@ func TestImagePruneSaysWhatItFreed(t *testing.T) {
 	if digests[0] == digests[1] || !regexp.MustCompile(`^sha256:[0-9a-f]{64}$`).MatchString(digests[1]) {
 		t.Fatalf("pulled %q", digests)
 	}
+	if got := msb(t, env, "image", "ls", "-q"); got.out != digests[0]+"\noci:"+dir+"\n" && got.out != "oci:"+dir+"\n"+digests[0]+"\n" {
+		t.Errorf("names of the list: %+v", got)
+	}
+	if got := msb(t, env, "image", "ls"); !strings.Contains(got.out, "\n<none> ") {
+		t.Errorf("the list: %+v", got)
+	}
 	for _, args := range [][]string{{"--dry-run"}, nil} {
 		got := msb(t, env, append([]string{"image", "prune"}, args...)...)
 		if got.code != 0 || got.err != "" || !regexp.MustCompile(`\nimage +`+digests[0]+` +[1-9][0-9.]* [kM]B\ntotal +[1-9][0-9.]* [kM]B\n$`).MatchString(got.out) {
