@@ -53,7 +53,7 @@ func newPolicyCheck(ui *ui) *cobra.Command {
 						return err
 					}
 				}
-				if err := ui.print(fmt.Sprintf("%s: ok, %d allow rules, %d deny rules, secrets: %d\n", f, len(p.Egress.Allow), len(p.Egress.Deny), len(p.Secrets))); err != nil {
+				if err := ui.print(fmt.Sprintf("%s: ok, %s, %s, %s\n", f, count(len(p.Egress.Allow), "allow rule"), count(len(p.Egress.Deny), "deny rule"), count(len(p.Secrets), "secret"))); err != nil {
 					return err
 				}
 				for _, r := range policies.Fronting(p) {
