@@ -36,7 +36,10 @@ func TestKeptRunsCanBeRemoved(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	for _, name := range []string{id, foreign, "sb-0123456789ad"} { // gone, not msb's, never there
-		if got := msb(t, env, "rm", "-f", name); got.code != exitSandbox {
+		if got := msb(t, env, "rm", name); got.code != exitSandbox {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if got := msb(t, env, "rm", "-f", name); got.code != 0 || got.out != "" {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

@@ -24,7 +24,7 @@ func TestI5_CommandsKnowTheRangesOfNames(t *testing.T) {
 		code int
 		say  string
 	}{
-		{[]string{"policy", "check", good}, 0, "ok, 1 allow rules"},
+		{[]string{"policy", "check", good}, 0, "ok, 1 allow rule, 0 deny rules, 0 secrets"},
 		{[]string{"policy", "check", beside}, 0, "warning: " + beside + ":2:1: methods and paths of the rule \"wiki\""},
 		{[]string{"policy", "check", old}, exitPolicyInvalid, " within = [\"10.8.0.0/16\"]\n"},
 		{[]string{"run", "--policy", old}, exitPolicyInvalid, " within = [\"10.8.0.0/16\"]\n"},
