@@ -100,7 +100,11 @@ func (s *tree) shown(parent *node, name string, info *unix.Statx_t, opened bool)
 	if s.base == nil || info.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return
 	}
-	s.base(s.wholePath(parent, name), File{
+	whole, err := s.wholePath(parent, name)
+	if err != nil {
+		return // a file without a record is never written over
+	}
+	s.base(whole, File{
 		Mode: uint32(info.Mode), Inode: info.Ino, Size: info.Size,
 		Modified: info.Mtime.Sec*1e9 + int64(info.Mtime.Nsec), Changed: info.Ctime.Sec*1e9 + int64(info.Ctime.Nsec),
 	}, opened)

@@ -161,7 +161,7 @@ func (s *Server) target(r request, a *args) (*node, string, *dir, error) {
 // openParentToChange is openParent for a name that the guest creates or removes. A hidden name is refused: the guest
 // may not create one either.
 func (s *tree) openParentToChange(parent *node, name string) (*dir, error) {
-	if s.hidden(parent, name) {
+	if hidden, err := s.hidden(parent, name); err == nil && hidden {
 		return nil, unix.EACCES
 	}
 	return s.openParent(parent, name)

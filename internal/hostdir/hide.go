@@ -49,15 +49,26 @@ func matchEnd(pattern, whole string) bool {
 	return from >= 0 && match(pattern, strings.Join(elements[from:], "/"))
 }
 
-// hidden reports whether the guest may not know of name in parent.
-func (s *tree) hidden(parent *node, name string) bool {
-	return len(s.hide) > 0 && hides(s.hide, s.wholePath(parent, name), name)
+// hidden reports whether the guest may not know of name in parent. Where the path can't be told, because the guest has moved
+// a directory that is open too far down, a pattern with a slash would match nothing: the error is the answer then.
+func (s *tree) hidden(parent *node, name string) (bool, error) {
+	if len(s.hide) == 0 {
+		return false, nil
+	}
+	whole, err := s.wholePath(parent, name)
+	return err != nil || hides(s.hide, whole, name), err
 }
 
 // leadsToHidden reports whether a pattern with a slash names something below
 // the directory: under another name it would be shown.
 func (s *tree) leadsToHidden(parent *node, name string) bool {
-	whole := s.wholePath(parent, name)
+	if len(s.hide) == 0 {
+		return false
+	}
+	whole, err := s.wholePath(parent, name)
+	if err != nil {
+		return true // as in hidden
+	}
 	depth := strings.Count(whole, "/") + 1
 	for _, p := range s.hide {
 		end, ok := strings.CutPrefix(p, anywhere)
@@ -77,14 +88,14 @@ func (s *tree) leadsToHidden(parent *node, name string) bool {
 	return false
 }
 
-func (s *tree) wholePath(parent *node, name string) string {
+func (s *tree) wholePath(parent *node, name string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	up, err := parent.path()
 	if err != nil || up == "" {
-		return name
+		return name, err
 	}
-	return up + "/" + name
+	return up + "/" + name, nil
 }
 
 func match(pattern, name string) bool {

@@ -5,6 +5,7 @@ package hostdir
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,4 +28,30 @@ func TestI15_PathsAreHiddenAnywhere(t *testing.T) {
 	}
 	_, err := g.walk("c", "b", ".git", "config")
 	want(t, "after it", err, unix.ENOENT)
+}
+
+// TestI15_LongPathsUncoverNothing: the guest moves a directory so far down that its path is too long to be told. While it is
+// open, names in it are found without the path.
+func TestI15_LongPathsUncoverNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put(t, dir, map[string]string{"x/.aws/credentials": "value", "x/.aws/config": ""})
+	g := newGuest(t, dir, Options{Writable: true, Hide: []string{"**/.aws/credentials"}})
+	deep := uint64(rootID)
+	for range maxPathBytes / (unix.NAME_MAX + 1) {
+		deep = g.must(g.mkdir(deep, strings.Repeat("d", unix.NAME_MAX)))
+	}
+	aws := g.must(g.walk("x", ".aws"))
+	now := time.Now()
+	g.s.now = func() time.Time { return now }
+	g.must(g.walk("x", ".aws", "config")) // the directory is open from here on
+	if err := g.rename(rootID, "x", deep, "x", 0); err != nil {
+		t.Fatal(err)
+	}
+	_, err := g.ask(opLookup, aws, name("credentials"))
+	want(t, "a hidden file whose path is too long", err, unix.ENAMETOOLONG)
+	want(t, "rename of it", g.rename(aws, "credentials", rootID, "shown", 0), unix.ENAMETOOLONG)
+	if got := g.list(aws, opReaddirplus, 4096); len(got) > 2 {
+		t.Errorf("listed %v", got)
+	}
 }

@@ -79,7 +79,9 @@ func (s *tree) openParent(parent *node, name string) (*dir, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	if s.hidden(parent, name) {
+	if hidden, err := s.hidden(parent, name); err != nil {
+		return nil, err
+	} else if hidden {
 		return nil, unix.ENOENT
 	}
 	return s.dir(parent)

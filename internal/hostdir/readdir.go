@@ -64,7 +64,7 @@ func (s *Server) addEntry(out []byte, limit int, h *handle, entry []byte, plus b
 	}
 	var info *unix.Statx_t
 	if !dots {
-		if kind == unix.DT_SOCK || kind == unix.DT_FIFO || kind == unix.DT_BLK || kind == unix.DT_CHR || s.hidden(h.node, string(name)) {
+		if hidden, _ := s.hidden(h.node, string(name)); hidden || kind == unix.DT_SOCK || kind == unix.DT_FIFO || kind == unix.DT_BLK || kind == unix.DT_CHR {
 			return out, false
 		}
 		if plus || kind == unix.DT_UNKNOWN {
