@@ -10,7 +10,7 @@
 // Devices, FIFOs and sockets are neither read nor made: below a directory they are
 // reported, and Pack of one is an error.
 //
-// It does not bound the number or size of what is extracted: the disk does.
+// Without MaxBytes and MaxEntries only the disk bounds what is extracted.
 // Extended attributes and the holes of sparse files are not kept. Who else
 // writes to the same directory at the same time can make single files fail.
 package tartree

@@ -472,6 +472,33 @@ func TestI11_ArchivesKeepWithinTheirLimits(t *testing.T) {
 	}
 }
 
+// TestI11_DirectoriesThatAreNotListedCount: a guest makes thousands of directories of this machine by one name. The twins are
+// the same archives without a bound.
+func TestI11_DirectoriesThatAreNotListedCount(t *testing.T) {
+	const depth, most = 150, 100
+	deep := "top/" + strings.Repeat("n/", depth)
+	for what, h := range map[string]tar.Header{
+		"file": {Name: deep + "x", Typeflag: tar.TypeReg}, "directory": {Name: deep + "x", Typeflag: tar.TypeDir}, "link": {Name: deep + "x", Linkname: "y", Typeflag: tar.TypeSymlink},
+	} {
+		for _, bound := range []int64{most, 0} {
+			cwd := t.TempDir()
+			in := archive(t, tar.Header{Name: "top", Typeflag: tar.TypeDir}, tar.Header{Name: "top/a/b/c/d", Typeflag: tar.TypeReg}, h)
+			_, err := Extract(t.Context(), in, openRoot(t, cwd), "top", UnpackOptions{MaxEntries: bound})
+			made := 0
+			if e := filepath.WalkDir(cwd, func(string, fs.DirEntry, error) error { made++; return nil }); e != nil {
+				t.Fatal(e)
+			}
+			if bounded := errors.Is(err, errLimit); bounded != (bound > 0) || !bounded && err != nil || (made > most) == bounded {
+				t.Errorf("%s, at most %d: %d files and directories, %v", what, bound, made, err)
+			}
+		}
+	}
+	in := archive(t, tar.Header{Name: "top", Typeflag: tar.TypeDir}, tar.Header{Name: "top/a/b/c", Typeflag: tar.TypeReg}, tar.Header{Name: "top/a/b/d", Typeflag: tar.TypeReg})
+	if _, err := Extract(t.Context(), in, openRoot(t, t.TempDir()), "top", UnpackOptions{MaxEntries: 5}); err != nil {
+		t.Errorf("as many as may be: %v", err)
+	}
+}
+
 func TestSetIDAndDevicesAreDropped(t *testing.T) {
 	cwd := t.TempDir()
 	in := archive(t, tar.Header{Name: "s", Typeflag: tar.TypeReg, Mode: 0o6755}, tar.Header{Name: "null", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3},

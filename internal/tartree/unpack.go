@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"sort"
 	"strings"
 	"syscall"
 	"time"
@@ -39,8 +40,9 @@ type UnpackOptions struct {
 	KeepOwner bool
 	// DropSetID takes setuid and setgid bits off.
 	DropSetID bool
-	// MaxBytes and MaxEntries bound what is written; 0 is no bound. An archive
-	// above them ends with errLimit.
+	// MaxBytes and MaxEntries bound what is written; 0 is no bound. Directories
+	// that the archive doesn't list count as entries. An archive above them ends
+	// with errLimit.
 	MaxBytes, MaxEntries int64
 	// PastCache has what is written to an open file go past the kernel's cache, or not any more. It is used for long files
 	// where it can be done: in a guest the cache takes more time than the disk does. nil for none.
@@ -71,6 +73,7 @@ type unpacker struct {
 	dirs   []dirMeta
 	names  int // bytes of the names of dirs
 	report Report
+	above  int64 // directories that were made and are no entries
 
 	content copier
 }
@@ -198,7 +201,7 @@ func (u *unpacker) entry(in io.Reader, h *tar.Header, name string) error {
 		return fmt.Errorf("%w: the name of %.200q, or its link, has more than %d bytes", errLimit, h.Name, maxName)
 	}
 	// The size is the archive's claim; of a sparse file it costs the sender nothing.
-	if o := u.opts; (o.MaxBytes > 0 && h.Size > o.MaxBytes-u.report.Bytes) || (o.MaxEntries > 0 && u.report.Entries >= o.MaxEntries) {
+	if o := u.opts; (o.MaxBytes > 0 && h.Size > o.MaxBytes-u.report.Bytes) || !u.room(1) {
 		return fmt.Errorf("%w: at %.200q, after %d files and %d bytes", errLimit, h.Name, u.report.Entries, u.report.Bytes)
 	}
 	if err := u.store(in, h, name); err != nil {
@@ -208,6 +211,11 @@ func (u *unpacker) entry(in io.Reader, h *tar.Header, name string) error {
 		return fmt.Errorf("extract %.200q: %w", h.Name, err)
 	}
 	return nil
+}
+
+// room reports whether so many more entries may be made.
+func (u *unpacker) room(entries int64) bool {
+	return u.opts.MaxEntries <= 0 || u.report.Entries+u.above+entries <= u.opts.MaxEntries
 }
 
 // escapes tells os.Root's refusal, for which it exports no error.
@@ -229,7 +237,7 @@ func (u *unpacker) store(in io.Reader, h *tar.Header, name string) error {
 		if name == "." {
 			return errors.New("the directory itself can't be a file")
 		}
-		if err := u.above(name); err != nil {
+		if err := u.makeAbove(name); err != nil {
 			return err
 		}
 		if err := u.storeFile(in, h, name); err != nil {
@@ -299,15 +307,30 @@ func (u *unpacker) directory(name string) error {
 			return err
 		}
 	}
+	if err := u.makeAbove(name); err != nil {
+		return err
+	}
 	return u.root.MkdirAll(name, 0o755)
 }
 
-// above makes the directories that an archive's entry is in and doesn't list.
-func (u *unpacker) above(name string) error {
-	if dir := path.Dir(name); dir != "." {
-		return u.root.MkdirAll(dir, 0o755)
+// makeAbove makes the directories that an archive's entry is in and doesn't list. They are counted: one long name may stand
+// for 32,768 of them.
+func (u *unpacker) makeAbove(name string) error {
+	dir := path.Dir(name)
+	if st, err := u.root.Stat(dir); err == nil && st.IsDir() {
+		return nil
 	}
-	return nil
+	elements := strings.Split(dir, "/")
+	there := sort.Search(len(elements), func(i int) bool {
+		_, err := u.root.Stat(strings.Join(elements[:i+1], "/"))
+		return err != nil
+	})
+	missing := int64(len(elements) - there)
+	if !u.room(missing) {
+		return fmt.Errorf("%w: after %d files, in %d directories that are not there", errLimit, u.report.Entries, missing)
+	}
+	u.above += missing
+	return u.root.MkdirAll(dir, 0o755)
 }
 
 // replace clears the place of a link.
@@ -315,7 +338,7 @@ func (u *unpacker) replace(name string) error {
 	if name == "." {
 		return errors.New("the directory itself can't be a link")
 	}
-	if err := u.above(name); err != nil {
+	if err := u.makeAbove(name); err != nil {
 		return err
 	}
 	if err := u.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
