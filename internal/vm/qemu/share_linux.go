@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -62,9 +64,10 @@ func (s *share) borrow() (*os.File, error) {
 		switch {
 		case err == nil:
 			return memory, nil
-		case errors.Is(err, unix.ECONNREFUSED):
-			_ = os.Remove(filepath.Join(dir.Name(), name)) // its process is gone
-			continue
+		case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT): // its process is gone; it is no socket; a link without one
+			if err := os.Remove(filepath.Join(dir.Name(), name)); err == nil || errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
 		}
 		if tries++; tries == shareTries {
 			break
@@ -107,18 +110,23 @@ func (s *share) ask(path string) (*os.File, error) {
 	return memory, nil
 }
 
-// received returns the one descriptor of a message.
+// received returns the one descriptor of a message. Where the room for one is aligned, another may come with it.
 func received(oob []byte) (*os.File, error) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
 		return nil, err
 	}
+	var files []*os.File
 	for i := range messages {
-		if fds, err := unix.ParseUnixRights(&messages[i]); err == nil && len(fds) == 1 { // there is room for one
-			return os.NewFile(uintptr(fds[0]), "memory"), nil
+		fds, _ := unix.ParseUnixRights(&messages[i]) // none of another kind
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "memory"))
 		}
 	}
-	return nil, errNotShared
+	if len(files) != 1 {
+		return nil, errors.Join(errNotShared, closeAll(files))
+	}
+	return files[0], nil
 }
 
 // check refuses what anybody could change yet.
@@ -150,21 +158,28 @@ func (s *share) lend(memory *os.File, done <-chan struct{}) error {
 		return errors.Join(err, memory.Close())
 	}
 	l.SetUnlinkOnClose(false) // it would remove the path by which it was made
+	end := sync.OnceFunc(func() {
+		_ = errors.Join(l.Close(), os.Remove(path)) // what is left is removed by who finds it
+	})
 	go func() {
 		<-done
-		_ = errors.Join(l.Close(), os.Remove(path)) // what is left is removed by who finds it
+		end()
 	}()
-	go func() {
-		defer memory.Close()
-		for {
-			conn, err := l.AcceptUnix()
-			if err != nil {
-				return
-			}
-			_ = conn.SetDeadline(time.Now().Add(shareWait))
-			_, _, _ = conn.WriteMsgUnix(s.key[:], unix.UnixRights(int(memory.Fd())), nil) // who gets none reads the disk
-			_ = conn.Close()
-		}
-	}()
+	go s.serve(l, memory, end)
 	return nil
+}
+
+// serve answers until l fails.
+func (s *share) serve(l *net.UnixListener, memory *os.File, end func()) {
+	defer memory.Close()
+	defer end() // of one that ran out of descriptors, say: who asked later would wait for an answer
+	for {
+		conn, err := l.AcceptUnix()
+		if err != nil {
+			return
+		}
+		_ = conn.SetDeadline(time.Now().Add(shareWait))
+		_, _, _ = conn.WriteMsgUnix(s.key[:], unix.UnixRights(int(memory.Fd())), nil) // who gets none reads the disk
+		_ = conn.Close()
+	}
 }

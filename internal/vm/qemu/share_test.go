@@ -3,6 +3,8 @@
 package qemu
 
 import (
+	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -179,6 +181,11 @@ func TestProcessesThatHandNothingOver(t *testing.T) {
 	for _, name := range []string{"gone1", "gone2", "gone3", "gone4", "gone5"} {
 		_ = listen(name).Close()
 	}
+	for _, name := range []string{"link1", "link2", "link3", "link4", "link5"} {
+		if err := os.Symlink("nothing", s.path+shareInfix+name); err != nil {
+			t.Fatal(err)
+		}
+	}
 	silent := listen("silent")
 	go func() {
 		for {
@@ -202,6 +209,88 @@ func TestProcessesThatHandNothingOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = got.Close()
+}
+
+// TestI11_BorrowersKeepNoOtherDescriptors: a process hands over more than one. The twin hands over one.
+func TestI11_BorrowersKeepNoOtherDescriptors(t *testing.T) {
+	t.Parallel()
+	for more := range 4 {
+		s, memory := savedMemory(t)
+		rights := []int{int(memory.Fd())}
+		var readers, writers []*os.File
+		for range more {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			readers, writers = append(readers, r), append(writers, w)
+			rights = append(rights, int(w.Fd()))
+		}
+		sent := handOver(t, s, rights)
+		got, err := s.borrow()
+		if e := <-sent; e != nil || (err == nil) != (more == 0) {
+			t.Errorf("%d more: %v; sent: %v", more, err, e)
+		}
+		if err == nil {
+			_ = got.Close()
+		}
+		for _, f := range append(writers, memory) {
+			_ = f.Close()
+		}
+		for _, r := range readers { // which end once nobody has the other end
+			if err := r.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+				t.Errorf("%d more: one is left open: %v", more, err)
+			}
+			_ = r.Close()
+		}
+	}
+}
+
+// handOver answers one process with the right key and these descriptors.
+func handOver(t *testing.T, s *share, rights []int) (sent <-chan error) {
+	t.Helper()
+	dir, err := os.Open(filepath.Dir(s.path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: within107(dir, filepath.Base(s.path)+shareInfix+"x"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	done := make(chan error, 1)
+	go func() {
+		defer l.Close()
+		conn, err := l.AcceptUnix()
+		if err == nil {
+			_, _, err = conn.WriteMsgUnix(s.key[:], unix.UnixRights(rights...), nil)
+			_ = conn.Close()
+		}
+		done <- err
+	}()
+	return done
+}
+
+// TestLendersThatFailAreAskedNoMore: a socket that nobody accepts connections from would hold up every start.
+func TestLendersThatFailAreAskedNoMore(t *testing.T) {
+	t.Parallel()
+	s, memory := savedMemory(t)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.SetDeadline(time.Unix(1, 0)); err != nil { // as without descriptors
+		t.Fatal(err)
+	}
+	ended := false
+	s.serve(l, memory, func() { ended = l.Close() == nil })
+	if _, err := memory.Stat(); !ended || err == nil {
+		t.Errorf("the socket is left %t, the memory %v", !ended, err)
+	}
 }
 
 func TestOldTemplatesTakeTheirSocketsAlong(t *testing.T) {
