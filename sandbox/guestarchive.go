@@ -11,6 +11,14 @@ import (
 // entryBytes is what an entry of a directory counts at least against the room on this machine.
 const entryBytes = 4 << 10
 
+// headerBytes is what the header of an entry takes beside its names.
+const headerBytes = 2 << 10
+
+// costOf is what an entry counts beside its content. A name may have a megabyte.
+func costOf(h *tar.Header) int64 {
+	return max(entryBytes, int64(len(h.Name)+len(h.Linkname))+headerBytes)
+}
+
 // copyArchive copies the files, directories and links of a guest's archive, without those for which skip is true, and then
 // reads r to its end. What they will take is subtracted from left, and ENOSPC is the error when it is used up: an archive may
 // have no end, and a sparse file or an empty directory in it costs the guest nothing.
@@ -24,10 +32,10 @@ func copyArchive(w io.Writer, r io.Reader, left *int64, skip func(*tar.Header) b
 		if err != nil {
 			return fmt.Errorf("read the guest's archive: %w", err)
 		}
-		if h.Size > *left-entryBytes {
+		if h.Size > *left-costOf(h) {
 			return fmt.Errorf("what the sandbox wrote is more than this machine has room for: %w", syscall.ENOSPC)
 		}
-		*left -= h.Size + entryBytes
+		*left -= h.Size + costOf(h)
 		if skip != nil && skip(h) {
 			continue
 		}

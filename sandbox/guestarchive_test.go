@@ -57,6 +57,13 @@ func TestI11_CommitsFillNoDisk(t *testing.T) {
 		must(t, w.WriteHeader(&tar.Header{Name: fmt.Sprint("d/", i), Typeflag: tar.TypeDir}))
 	}
 	must(t, w.Close())
+	var names bytes.Buffer
+	w = tar.NewWriter(&names)
+	long := strings.Repeat("n/", 1<<17)
+	for range 8 {
+		must(t, w.WriteHeader(&tar.Header{Name: long, Linkname: long, Typeflag: tar.TypeSymlink}))
+	}
+	must(t, w.Close())
 	for what, c := range map[string]struct {
 		archive    []byte
 		left, want int64 // want is -1 for ENOSPC
@@ -65,6 +72,7 @@ func TestI11_CommitsFillNoDisk(t *testing.T) {
 		"sparse":              {sparseArchive(t, 1<<20), 10 << 20, 9<<20 - entryBytes},
 		"directories":         {directories.Bytes(), 2 << 20, -1},
 		"directories, room":   {directories.Bytes(), 1000 * entryBytes, 0},
+		"long names":          {names.Bytes(), 2 << 20, -1},
 		"file":                {anArchive(t, []string{"a"}, nil), entryBytes + 3, -1},
 		"file, room":          {anArchive(t, []string{"a"}, nil), entryBytes + 4, 0},
 		"of one sandbox":      {anArchive(t, []string{"etc/hostname"}, nil), entryBytes + 3, -1},
