@@ -165,7 +165,7 @@ func changesOf(ctx context.Context, s *Sandbox, cfg *Config, d Directory, hide [
 	}
 	tree, err := cow.New(root, cow.Options{
 		Base: base, BaseFile: file,
-		Hidden:   func(p string) bool { return hides(hide, p) },
+		Hidden:   hider(hide),
 		Confines: cfg.confines(d.Host),
 		Open: func(ctx context.Context, name string) (io.ReadCloser, error) {
 			return s.client.OpenChanged(ctx, d.Guest, name)

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/msb-project/msb/internal/cow"
+	"github.com/msb-project/msb/internal/foldname"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/policies/grants"
 )
@@ -47,13 +47,13 @@ func (c *Config) confines(dir string) func(p string) string {
 		}
 		for _, at := range grants.Way(f.path) {
 			if rel, err := filepath.Rel(dir, at); err == nil && filepath.IsLocal(rel) && rel != "." {
-				within = append(within, confiningFile{f.what, cow.FoldPath(rel)})
+				within = append(within, confiningFile{f.what, foldname.Path(rel)})
 			}
 		}
 	}
 	steers := c.steering(dir)
 	return func(p string) string {
-		folded := cow.FoldPath(p)
+		folded := foldname.Path(p)
 		for _, f := range within {
 			if f.path == folded {
 				return "it is " + f.what + ", or on the way to it"

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/msb-project/msb/internal/foldname"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -130,9 +131,9 @@ func readStart(root *os.Root, p string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxCredential))
 }
 
-// endsWith reports whether the end of a path matches a pattern.
+// endsWith reports whether the end of a path, on a file system that may ignore case, matches a pattern in lower case.
 func endsWith(p, pattern string) bool {
-	elements := strings.Split(p, "/")
+	elements := strings.Split(foldname.Path(p), "/")
 	n := strings.Count(pattern, "/") + 1
 	if len(elements) < n {
 		return false
@@ -154,7 +155,7 @@ func (c *Config) hidden() []string {
 		if err != nil {
 			continue // the supervisor's own error is the better one
 		}
-		found = slices.DeleteFunc(found, func(p string) bool { return hides(c.Hide, p) })
+		found = slices.DeleteFunc(found, hider(c.Hide))
 		if n := len(found); n > 0 {
 			names := strings.Join(found[:min(n, maxShown)], ", ")
 			if n > maxShown {

@@ -70,18 +70,18 @@ func TestI15_FloodsUncoverNoCredentials(t *testing.T) {
 		c.searchDirectories(nil, flood(dir))
 		patterns := c.hidden()
 		for p := range holding {
-			if !hostdir.Hides(patterns, p) {
+			if !hostdir.NewHiding(patterns).Hides(p) {
 				t.Errorf("%s: the guest sees %s", name, p)
 			}
 		}
 		for _, p := range harmless {
-			if hostdir.Hides(patterns, p) {
+			if hostdir.NewHiding(patterns).Hides(p) {
 				t.Errorf("%s: %s is hidden", name, p)
 			}
 		}
 		flooded := name != "no flood"
 		for _, p := range byContent {
-			if hostdir.Hides(patterns, p) != flooded {
+			if hostdir.NewHiding(patterns).Hides(p) != flooded {
 				t.Errorf("%s: %s is hidden %t", name, p, !flooded)
 			}
 		}
@@ -118,17 +118,17 @@ func TestI15_FoundCredentialsStayHidden(t *testing.T) {
 		must(t, err)
 		return credentialPatterns(st.Credentials)
 	}
-	if got := hidden("n"); !hostdir.Hides(got, "tls/server.key") || hostdir.Hides(got, "tls/open.key") {
+	if got := hidden("n"); !hostdir.NewHiding(got).Hides("tls/server.key") || hostdir.NewHiding(got).Hides("tls/open.key") {
 		t.Errorf("the first start hides %q", got)
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "tls/server.key"), []byte("x"), 0o600))
 	must(t, os.WriteFile(filepath.Join(dir, "tls/later.key"), []byte(privateKey), 0o600))
 	for range 2 {
-		if got := hidden("n"); !hostdir.Hides(got, "tls/server.key") || !hostdir.Hides(got, "tls/later.key") || hostdir.Hides(got, "tls/open.key") {
+		if got := hidden("n"); !hostdir.NewHiding(got).Hides("tls/server.key") || !hostdir.NewHiding(got).Hides("tls/later.key") || hostdir.NewHiding(got).Hides("tls/open.key") {
 			t.Errorf("a later start hides %q", got)
 		}
 	}
-	if got := hidden("other"); hostdir.Hides(got, "tls/server.key") || !hostdir.Hides(got, "tls/later.key") {
+	if got := hidden("other"); hostdir.NewHiding(got).Hides("tls/server.key") || !hostdir.NewHiding(got).Hides("tls/later.key") {
 		t.Errorf("another sandbox hides %q", got)
 	}
 }
@@ -155,7 +155,7 @@ func TestI15_UnreadableFilesStayHidden(t *testing.T) {
 		}
 	}
 	c := &Config{Directories: []Directory{{Host: dir, Guest: "/work"}}, HideCredentials: true}
-	if got := c.hidden(); !hostdir.Hides(got, "tls/server.key") || !hostdir.Hides(got, "a.key") || hostdir.Hides(got, "open/x") {
+	if got := c.hidden(); !hostdir.NewHiding(got).Hides("tls/server.key") || !hostdir.NewHiding(got).Hides("a.key") || hostdir.NewHiding(got).Hides("open/x") {
 		t.Errorf("hidden: %q", got)
 	}
 }

@@ -58,12 +58,12 @@ func TestCredentialsAreFoundAndHidden(t *testing.T) {
 	told, c.HideCredentials, c.Hide = nil, true, nil
 	patterns := c.hidden()
 	for p := range holding {
-		if !hostdir.Hides(patterns, p) {
+		if !hostdir.NewHiding(patterns).Hides(p) {
 			t.Errorf("%s is not hidden by %q", p, patterns)
 		}
 	}
 	for p := range harmless {
-		if hostdir.Hides(patterns, p) != (p == "node_modules/x/.env") {
+		if hostdir.NewHiding(patterns).Hides(p) != (p == "node_modules/x/.env") {
 			t.Errorf("%s is hidden", p)
 		}
 	}

@@ -17,8 +17,8 @@ func hidePatterns(patterns []string) ([]string, error) {
 	return patterns, nil
 }
 
-// hides reports whether patterns hide the file at a path from a directory's top.
-func hides(patterns []string, file string) bool { return hostdir.Hides(patterns, file) }
+// hider reports whether patterns hide the file at a path from a directory's top.
+func hider(patterns []string) func(file string) bool { return hostdir.NewHiding(patterns).Hides }
 
 // openDirectory opens a directory by a path that has no links in it.
 func openDirectory(path string) (*os.Root, error) { return hostdir.OpenRoot(path) }

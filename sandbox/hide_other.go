@@ -9,6 +9,6 @@ import (
 
 func hidePatterns(patterns []string) ([]string, error) { return patterns, nil }
 
-func hides([]string, string) bool { return false }
+func hider([]string) func(string) bool { return func(string) bool { return false } }
 
 func openDirectory(string) (*os.Root, error) { return nil, errors.ErrUnsupported }

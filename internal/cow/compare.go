@@ -12,6 +12,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/msb-project/msb/internal/foldname"
 )
 
 // maxPath bounds the paths that guests report, in bytes. For a file of the host
@@ -39,8 +41,8 @@ func (t *Tree) Compare(ctx context.Context, entries []Entry) ([]Change, error) {
 			return nil, fmt.Errorf("%w: %.200q", errList, e.Path)
 		}
 		c.entries[e.Path] = e
-		if fold(path.Base(e.Path)) == "head" && !e.Whiteout {
-			c.heads[FoldPath(path.Dir(e.Path))] = true
+		if foldname.Element(path.Base(e.Path)) == "head" && !e.Whiteout {
+			c.heads[foldname.Path(path.Dir(e.Path))] = true
 		}
 	}
 	for i := range entries {
@@ -324,7 +326,7 @@ func (c *comparison) judge(ch *Change) {
 
 // repository reports whether the guest or the host has a HEAD in a directory.
 func (c *comparison) repository(dir string) bool {
-	if c.heads[FoldPath(dir)] {
+	if c.heads[foldname.Path(dir)] {
 		return true
 	}
 	_, info, err := c.look(path.Join(dir, "HEAD"))

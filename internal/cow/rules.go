@@ -5,7 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"unicode"
+
+	"github.com/msb-project/msb/internal/foldname"
 )
 
 // rule refuses files that programs of the host run or are steered by, without
@@ -71,7 +72,7 @@ var steering = []string{"config", "config.worktree", "hooks", "commondir", "gitd
 // reports whether a directory has a HEAD, by which git takes it for a bare
 // repository.
 func byName(p string, mode fs.FileMode, repository func(dir string) bool) (all []Refusal, note string) {
-	whole, elements := strings.Split(p, "/"), strings.Split(FoldPath(p), "/")
+	whole, elements := strings.Split(p, "/"), strings.Split(foldname.Path(p), "/")
 	if why := gitRuns(whole, elements, mode, repository); why != "" {
 		all = append(all, Refusal{Name: gitRefusal, Why: why})
 	}
@@ -124,41 +125,4 @@ func holdsAny(elements, patterns []string) bool {
 		}
 	}
 	return false
-}
-
-// FoldPath is equal for two paths that a file system of any kind may take for one.
-func FoldPath(p string) string {
-	elements := strings.Split(p, "/")
-	for i, e := range elements {
-		elements[i] = fold(e)
-	}
-	return strings.Join(elements, "/")
-}
-
-// fullFolds are letters that become several when case is folded in full, as ext4
-// does in directories that ignore case (utf8 12.1, "NFDICF").
-var fullFolds = strings.NewReplacer("ß", "ss", "ẞ", "ss", "ﬀ", "ff", "ﬁ", "fi", "ﬂ", "fl", "ﬃ", "ffi", "ﬄ", "ffl", "ﬅ", "st", "ﬆ", "st")
-
-// fold is the name that a file system of any kind may take an element for: case
-// and invisible characters are ignored by some (CVE-2014-9390), dots and spaces
-// at the end by FAT, what follows a colon by NTFS, and git~1 is its short name
-// for .git.
-func fold(element string) string {
-	element, _, _ = strings.Cut(element, ":")
-	element = fullFolds.Replace(element)
-	element = strings.Map(func(r rune) rune {
-		if unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point) {
-			return -1
-		}
-		least := r
-		for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
-			least = min(least, next)
-		}
-		return unicode.ToLower(least)
-	}, element)
-	element = strings.TrimRight(element, " .")
-	if strings.HasPrefix(element, "git~") {
-		return ".git"
-	}
-	return element
 }

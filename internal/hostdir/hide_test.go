@@ -3,6 +3,8 @@
 package hostdir
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -53,5 +55,38 @@ func TestI15_LongPathsUncoverNothing(t *testing.T) {
 	want(t, "rename of it", g.rename(aws, "credentials", rootID, "shown", 0), unix.ENAMETOOLONG)
 	if got := g.list(aws, opReaddirplus, 4096); len(got) > 2 {
 		t.Errorf("listed %v", got)
+	}
+}
+
+// TestI15_OtherSpellingsAreHidden: a file system that ignores case, or dots at the end, opens the hidden file by another
+// name, as a second link does here. The twin is a file of another name.
+func TestI15_OtherSpellingsAreHidden(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put(t, dir, map[string]string{".env": "value", "a/.git/config": "value", "key.pem": "value", "Upper.KEY": "value"})
+	others := map[string]string{".ENV": ".env", ".Env.": ".env", ".env ": ".env", ".env::$DATA": ".env", ".e\u200cnv": ".env", "Key.PEM": "key.pem", "upper.key": "Upper.KEY", "a/.git/CONFIG": "a/.git/config"}
+	for other, file := range others {
+		if err := os.Link(filepath.Join(dir, file), filepath.Join(dir, other)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, dir, map[string]string{"ENV": "", "env": "", "keypem": "", "a/config": "", "ENV~1": ""})
+	g := newGuest(t, dir, Options{Writable: true, Hide: []string{".env", "*.pem", "Upper.KEY", "**/.git/config"}})
+	for other := range others {
+		_, err := g.walk(strings.Split(other, "/")...)
+		want(t, other, err, unix.ENOENT)
+	}
+	for _, file := range []string{"ENV", "env", "keypem", "a/config", "ENV~1"} {
+		g.must(g.walk(strings.Split(file, "/")...))
+	}
+	git := g.must(g.walk("a", ".git"))
+	want(t, "rename by another spelling", g.rename(git, "CONFIG", rootID, "shown", 0), unix.EACCES)
+	want(t, "rename of the directory above", g.rename(g.must(g.walk("a")), ".git", rootID, "shown", 0), unix.EACCES)
+	g.s.shortNames = true // as on FAT
+	for name, hidden := range map[string]bool{"ENV~1": true, "KEY~12.PEM": true, "~1": false, "longer~name~1": false, "a~1.b.c": false, "env~": false} {
+		is, err := g.s.hidden(g.s.first, name)
+		if is != hidden || err != nil {
+			t.Errorf("%q as a short name: hidden %t, %v", name, is, err)
+		}
 	}
 }

@@ -114,12 +114,14 @@ type tree struct {
 	readOnly bool
 	owner    owner
 	real     bool // owners are the host's
-	hide     []string
-	byName   bool
-	base     func(path string, f File, opened bool) // may be nil
-	pool     *Pool                                  // may be nil
-	maxNodes int
-	maxDirs  int
+	hide     Hiding
+	// shortNames tells that files may have second names, which no pattern has.
+	shortNames bool
+	byName     bool
+	base       func(path string, f File, opened bool) // may be nil
+	pool       *Pool                                  // may be nil
+	maxNodes   int
+	maxDirs    int
 
 	// What tests replace.
 	open     func(path string) (*os.File, error) // a directory below the top; "" is the top
@@ -162,7 +164,7 @@ func New(path string, o Options) (*Server, error) {
 	}
 	s := &Server{pollName: o.PollName, polled: make(chan struct{}), files: files{
 		maxHandles: limits.handles, handles: map[uint64]*handle{}, locks: locks{maxFiles: limits.locks, maxRanges: maxRanges}, tree: tree{
-			root: root, readOnly: !o.Writable, owner: owner{o.uid, o.gid}, real: o.HostOwners, hide: o.Hide, byName: o.ByName, base: o.Base, pool: o.Pool, maxNodes: limits.nodes, maxDirs: limits.dirs, identify: true, now: time.Now,
+			root: root, readOnly: !o.Writable, owner: owner{o.uid, o.gid}, real: o.HostOwners, hide: NewHiding(o.Hide), byName: o.ByName, base: o.Base, pool: o.Pool, maxNodes: limits.nodes, maxDirs: limits.dirs, identify: true, now: time.Now,
 			nodes: map[uint64]*node{}, known: map[identity]*node{}, named: map[place]*node{}, dirs: map[*node]*dir{}, owners: map[identity]owner{}, count: 1, lastID: rootID,
 		},
 	}}
@@ -187,9 +189,14 @@ func (s *Server) openTop(name string) error {
 	}
 	d := &dir{file: f}
 	d.users.Store(1)
-	if s.top, err = s.stat(d.fd(), ""); err != nil {
+	var kind unix.Statfs_t
+	if s.top, err = s.stat(d.fd(), ""); err == nil {
+		err = retry(func() error { return unix.Fstatfs(d.fd(), &kind) })
+	}
+	if err != nil {
 		return errors.Join(err, f.Close())
 	}
+	s.shortNames = hasShortNames(uint32(kind.Type))
 	n := &node{id: rootID, is: identityOf(s.top)}
 	s.first, s.dirs[n] = n, d
 	if name != "" {
