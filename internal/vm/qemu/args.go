@@ -111,7 +111,9 @@ func disks(list []vm.Disk) []string {
 		// What the guest frees or fills with zeroes becomes a hole in the host's file.
 		options := "readonly=off,discard=unmap,detect-zeroes=unmap"
 		if d.ReadOnly {
-			options = "readonly=on"
+			// Many machines have it open. QEMU takes locks of it otherwise, and whoever breaks out of one could take some
+			// that keep all others from starting.
+			options = "readonly=on,file.locking=off"
 		}
 		argv = append(argv,
 			"-drive", fmt.Sprintf("id=d%d,if=none,format=raw,%s,file=%s", i, options, escape(d.Path)),

@@ -50,7 +50,7 @@ func TestPathsCannotAddOptions(t *testing.T) {
 	t.Parallel()
 	spec := &vm.Spec{CPUs: 1, MemoryMiB: 256, Disks: []vm.Disk{{Path: "/a,readonly=off,b", ID: "root", ReadOnly: true}}}
 	argv := args("/qemu", "/kernel", spec.KernelCmdline(), spec, emulated, fds{agent: 6, console: 7})
-	want := "id=d0,if=none,format=raw,readonly=on,file=/a,,readonly=off,,b"
+	want := "id=d0,if=none,format=raw,readonly=on,file.locking=off,file=/a,,readonly=off,,b"
 	if !slices.Contains(argv, want) {
 		t.Errorf("argv %q lacks %q", argv, want)
 	}
