@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Begin is how the scripts begin. Files that don't are somebody else's.
@@ -16,21 +18,27 @@ const Begin = "#!/bin/sh\n# Made by msb install; msb uninstall removes it.\n"
 
 // ours reports whether msb install made the file. fs.ErrNotExist if there is none.
 func ours(path string) (bool, error) {
+	start, err := startOf(path)
+	return err == nil && start == Begin, err
+}
+
+// startOf is as much of a file as Begin is long. "" is what is no regular file.
+func startOf(path string) (string, error) {
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() {
-		return false, err
+		return "", err
 	}
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0) // a FIFO may have come in its place
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	b := make([]byte, len(Begin))
-	_, err = io.ReadFull(f, b)
+	n, err := io.ReadFull(f, b)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = nil
 	}
-	return string(b) == Begin, err
+	return string(b[:n]), err
 }
 
 // Put writes Begin and a script in one step, and replaces only scripts of msb install.
@@ -95,8 +103,13 @@ func write(path, script string) (temporary string, err error) {
 		if !strings.HasPrefix(old.Name(), prefix) {
 			continue
 		}
-		if info, err := old.Info(); err == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) > grace {
-			_ = os.Remove(filepath.Join(dir, old.Name())) // the next Put tries again
+		info, err := old.Info()
+		if err != nil || time.Since(info.ModTime()) <= grace || !info.Mode().IsRegular() {
+			continue
+		}
+		left := filepath.Join(dir, old.Name())
+		if start, err := startOf(left); err == nil && strings.HasPrefix(Begin, start) {
+			_ = os.Remove(left) // the next Put tries again
 		}
 	}
 	f, err := os.CreateTemp(dir, prefix)

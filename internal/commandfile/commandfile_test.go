@@ -24,6 +24,12 @@ func TestHalfWrittenCommandsAreSwept(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		for name, text := range map[string]string{"notes": "mine", "half": Begin[:20], "whole": Begin + "x"} {
+			path := filepath.Join(dir, prefix+name)
+			if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chtimes(path, past, past)); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if err := Put(filepath.Join(dir, "tool"), script); err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +42,7 @@ func TestHalfWrittenCommandsAreSwept(t *testing.T) {
 			names = append(names, e.Name())
 		}
 		b, err := os.ReadFile(filepath.Join(dir, "tool"))
-		if want := []string{prefix + "2", ".msb-other", "tool"}; err != nil || string(b) != Begin+script || !slices.Equal(names, want) {
+		if want := []string{prefix + "2", prefix + "notes", ".msb-other", "tool"}; err != nil || string(b) != Begin+script || !slices.Equal(names, want) {
 			t.Errorf("%q, %v; there are %q, want %q", b, err, names, want)
 		}
 	}
