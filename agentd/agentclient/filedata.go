@@ -196,11 +196,11 @@ func (f *Files) pack(ctx context.Context, req *agentpb.PackRequest) (*Archive, e
 			return nil, io.EOF
 		case err != nil:
 			return nil, f.fileError(ctx, err)
+		case a.report != nil:
+			return nil, f.c.fail(fmt.Errorf("%w: an archive goes on behind its end", ErrProtocol))
 		case m.GetReport() != nil:
 			r := treeReport(m.GetReport())
 			a.report = &r
-		case a.report != nil:
-			return nil, f.c.fail(fmt.Errorf("%w: an archive goes on behind its end", ErrProtocol))
 		}
 		return m.GetData(), nil
 	}

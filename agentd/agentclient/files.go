@@ -74,8 +74,10 @@ const (
 	maxNameBytes   = 255
 	maxTargetBytes = 4096
 
-	// maxEntries bounds a listing of one directory: about 200 MB.
-	maxEntries = 1 << 20
+	// maxEntries and maxEntryBytes bound a listing of one directory: entries, and
+	// the bytes of their names and links. Together they are about 300 MB.
+	maxEntries    = 1 << 20
+	maxEntryBytes = 128 << 20
 )
 
 // fileInfo checks what the guest says of a file.
@@ -161,8 +163,8 @@ func (f *Files) checked(m *agentpb.FileInfo) (FileInfo, error) {
 	return i, nil
 }
 
-// ReadDir lists a directory in the order of names: at most 1,048,576 entries,
-// else errTooLarge.
+// ReadDir lists a directory in the order of names: at most 1,048,576 entries
+// with 128 MiB of names and links, else errTooLarge.
 func (f *Files) ReadDir(ctx context.Context, dir string) ([]FileInfo, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -171,6 +173,7 @@ func (f *Files) ReadDir(ctx context.Context, dir string) ([]FileInfo, error) {
 		return nil, f.fileError(ctx, err)
 	}
 	var out []FileInfo
+	size := 0
 	for {
 		m, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -184,8 +187,8 @@ func (f *Files) ReadDir(ctx context.Context, dir string) ([]FileInfo, error) {
 			if err != nil {
 				return nil, err
 			}
-			if len(out) == maxEntries {
-				return nil, fmt.Errorf("%w: %s holds more than %d entries", errTooLarge, path.Clean(dir), maxEntries)
+			if size += len(i.name) + len(i.Target); len(out) == maxEntries || size > maxEntryBytes {
+				return nil, fmt.Errorf("%w: %s holds more than %d entries, or %d MiB of names and links", errTooLarge, path.Clean(dir), maxEntries, maxEntryBytes>>20)
 			}
 			out = append(out, i)
 		}

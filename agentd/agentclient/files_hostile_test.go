@@ -21,6 +21,7 @@ import (
 type fakeFiles struct {
 	agentpb.UnimplementedFilesServer
 	list  []*agentpb.FileInfo
+	again int // how often it is sent once more
 	fail  error
 	parts []*agentpb.PackResponse
 	watch []*agentpb.WatchResponse
@@ -29,6 +30,11 @@ type fakeFiles struct {
 func (f *fakeFiles) List(_ *agentpb.ListRequest, s grpc.ServerStreamingServer[agentpb.ListResponse]) error {
 	if f.fail != nil {
 		return f.fail
+	}
+	for range f.again {
+		if err := s.Send(&agentpb.ListResponse{Entries: f.list}); err != nil {
+			return err
+		}
 	}
 	return s.Send(&agentpb.ListResponse{Entries: f.list})
 }
@@ -87,6 +93,21 @@ func TestI12_ImpossibleFilesEndTheSession(t *testing.T) {
 	}
 }
 
+// TestI11_ListingsAreBounded: a guest gives every entry the longest link there is. The twin is as many entries without links.
+func TestI11_ListingsAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, target := range []int{maxTargetBytes, 0} {
+		f := &fakeFiles{again: maxEntryBytes / maxTargetBytes / 200}
+		for range 200 {
+			f.list = append(f.list, &agentpb.FileInfo{Name: []byte("l"), Target: bytes.Repeat([]byte("t"), target)})
+		}
+		got, err := dialFiles(t, f).Files().ReadDir(t.Context(), "/")
+		if bounded := errors.Is(err, errTooLarge); bounded != (target > 0) || !bounded && (err != nil || len(got) != 200*(f.again+1)) {
+			t.Errorf("links of %d bytes: %d entries, %v", target, len(got), err)
+		}
+	}
+}
+
 func TestI12_ArchivesNeedTheirEnd(t *testing.T) {
 	t.Parallel()
 	data, end := &agentpb.PackResponse{Data: []byte("x")}, &agentpb.PackResponse{Report: &agentpb.TreeReport{Skipped: make([]string, 1000)}}
@@ -95,7 +116,7 @@ func TestI12_ArchivesNeedTheirEnd(t *testing.T) {
 		want  error
 	}{
 		"cut off": {[]*agentpb.PackResponse{data}, ErrProtocol}, "nothing": {nil, ErrProtocol},
-		"more behind": {[]*agentpb.PackResponse{data, end, data}, ErrProtocol}, "good": {[]*agentpb.PackResponse{data, end}, nil},
+		"more behind": {[]*agentpb.PackResponse{data, end, data}, ErrProtocol}, "end twice": {[]*agentpb.PackResponse{data, end, end}, ErrProtocol}, "good": {[]*agentpb.PackResponse{data, end}, nil},
 	} {
 		a, err := dialFiles(t, &fakeFiles{parts: c.parts}).Files().Pack(t.Context(), "/x", "", false)
 		if err == nil {
