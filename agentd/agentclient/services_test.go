@@ -406,14 +406,14 @@ func TestListenersPassOverConnectionsThatEnded(t *testing.T) {
 	t.Parallel()
 	connected := &agentpb.ConnectResponse{Response: &agentpb.ConnectResponse_Connected{Connected: &agentpb.Connected{}}}
 	eof := &agentpb.ConnectResponse{Response: &agentpb.ConnectResponse_Eof{Eof: &agentpb.ConnectEOF{}}}
-	f := &fakeListens{first: &agentpb.Listening{Port: 5000}, accepted: []*agentpb.Accepted{{Id: 1}, {Id: 2, Address: "127.0.0.1", Port: 1234}, {Id: 4, Address: "\x1b"}, {}}}
+	f := &fakeListens{first: &agentpb.Listening{Port: 5000}, accepted: []*agentpb.Accepted{{Id: 1}, {Id: 2, Address: "127.0.0.1", Port: 1234}, {Id: 4, Address: "\x1b"}, {Id: 6, Address: "fe80::1%\x1b[2J", Port: 1}, {}}}
 	f.say = []*agentpb.ConnectResponse{connected, eof}
 	c := dialServices(t, func(s *grpc.Server) { agentpb.RegisterConnectionsServer(s, f) })
 	l, err := c.Listen(t.Context(), ListenOptions{Back: BackReverse, At: netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"127.0.0.1:1234", "invalid AddrPort"} {
+	for _, want := range []string{"127.0.0.1:1234", "invalid AddrPort", "[fe80::1]:1"} {
 		conn, from, err := l.Accept()
 		if err != nil || from.String() != want {
 			t.Fatalf("from %s, %v, want %s", from, err, want)
