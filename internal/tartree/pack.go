@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"strings"
 	"syscall"
 )
 
@@ -35,6 +34,9 @@ var (
 	// ErrChanged means that the archive is complete, but files changed their size while they were read: they are filled
 	// up with zeros, or cut off.
 	ErrChanged = errors.New("changed while it was copied, so that the copy may mix old and new content; copy it again when nothing writes to it")
+
+	// errReplaced means that another file or directory has taken the place of one.
+	errReplaced = errors.New("it was replaced meanwhile")
 
 	// errSpecial means that the one file to pack is none that an archive carries the content of.
 	errSpecial = errors.New("it is a device, FIFO or socket, which can't be copied; let a command read it into a file, and copy that")
@@ -75,7 +77,8 @@ type packer struct {
 	root   *os.Root
 	out    *tar.Writer
 	opts   PackOptions
-	top    string
+	top    string // what is packed, as messages name it
+	whole  bool   // it is a directory, and root is that directory
 	links  map[linkID]string
 	held   bytes.Buffer
 	report Report
@@ -118,12 +121,7 @@ func Pack(ctx context.Context, w io.Writer, root *os.Root, name string, o PackOp
 		o.As = path.Base(name)
 	}
 	p := &packer{ctx: ctx, root: root, out: tar.NewWriter(w), opts: o, top: path.Clean(name), links: map[linkID]string{}}
-	var err error
-	if st, e := root.Lstat(p.top); e == nil && st.Mode().Type() == fs.ModeSymlink { // which WalkDir would follow
-		err = p.visit(p.top, nil, nil)
-	} else {
-		err = fs.WalkDir(root.FS(), p.top, p.visit)
-	}
+	err := p.all()
 	if err == nil {
 		err = p.out.Close()
 	}
@@ -136,18 +134,53 @@ func Pack(ctx context.Context, w io.Writer, root *os.Root, name string, o PackOp
 	return p.report, err
 }
 
+// all writes everything. A directory is a root of its own: a link that takes the place of a directory in it meanwhile would
+// lead to what lies beside it otherwise, for which nobody asked.
+func (p *packer) all() error {
+	st, err := p.root.Lstat(p.top)
+	if err != nil {
+		return err
+	}
+	if !st.IsDir() {
+		return p.visit(p.top, nil, nil)
+	}
+	inner, err := p.root.OpenRoot(p.top)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = inner.Close() }() // it was read only
+	now, err := inner.Stat(".")
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(st, now) {
+		return &fs.PathError{Op: "pack", Path: p.top, Err: errReplaced}
+	}
+	p.root, p.whole = inner, true
+	return fs.WalkDir(inner.FS(), ".", p.visit)
+}
+
+// shown is how messages name a path of root's.
+func (p *packer) shown(name string) string {
+	if p.whole {
+		return path.Join(p.top, name)
+	}
+	return name
+}
+
 func (p *packer) visit(name string, _ fs.DirEntry, err error) error {
+	top := !p.whole || name == "."
 	if err == nil {
 		err = p.ctx.Err()
 	}
-	if errors.Is(err, fs.ErrNotExist) && name != p.top {
+	if errors.Is(err, fs.ErrNotExist) && !top {
 		return nil // removed since its directory was read
 	}
 	if err != nil {
 		return err
 	}
 	st, err := p.root.Lstat(name)
-	if errors.Is(err, fs.ErrNotExist) && name != p.top {
+	if errors.Is(err, fs.ErrNotExist) && !top {
 		return nil
 	}
 	if err != nil {
@@ -160,7 +193,7 @@ func (p *packer) visit(name string, _ fs.DirEntry, err error) error {
 		if err := p.add(name, st, ""); err != nil {
 			return err
 		}
-		if p.opts.Leave != nil && name != p.top && p.opts.Leave(name) {
+		if p.opts.Leave != nil && !top && p.opts.Leave(p.shown(name)) {
 			return fs.SkipDir
 		}
 		return nil
@@ -171,19 +204,19 @@ func (p *packer) visit(name string, _ fs.DirEntry, err error) error {
 		}
 		return p.add(name, st, target)
 	}
-	if name == p.top {
-		return &fs.PathError{Op: "pack", Path: name, Err: errSpecial}
+	if top {
+		return &fs.PathError{Op: "pack", Path: p.top, Err: errSpecial}
 	}
-	p.report.skip(name)
+	p.report.skip(p.shown(name))
 	return nil
 }
 
 // entryName is name with the packed path replaced by As.
 func (p *packer) entryName(name string) string {
-	if p.top == "." {
-		return path.Join(p.opts.As, name)
+	if !p.whole {
+		return p.opts.As
 	}
-	return p.opts.As + strings.TrimPrefix(name, p.top)
+	return path.Join(p.opts.As, name)
 }
 
 func (p *packer) add(name string, st fs.FileInfo, target string) error {
@@ -196,7 +229,7 @@ func (p *packer) add(name string, st fs.FileInfo, target string) error {
 
 func (p *packer) write(h *tar.Header, name string) error {
 	if err := p.out.WriteHeader(h); err != nil {
-		return fmt.Errorf("pack %s: %w", name, err)
+		return fmt.Errorf("pack %s: %w", p.shown(name), err)
 	}
 	p.report.Entries++
 	return nil
@@ -205,7 +238,7 @@ func (p *packer) write(h *tar.Header, name string) error {
 func (p *packer) header(name string, st fs.FileInfo, target string) (*tar.Header, error) {
 	h, err := tar.FileInfoHeader(st, target)
 	if err != nil {
-		return nil, fmt.Errorf("pack %s: %w", name, err)
+		return nil, fmt.Errorf("pack %s: %w", p.shown(name), err)
 	}
 	h.Name, h.Format = p.entryName(name), tar.FormatPAX
 	if st.IsDir() {
@@ -227,7 +260,7 @@ func (p *packer) file(name string, st fs.FileInfo) error {
 		return err
 	}
 	if !now.Mode().IsRegular() || !os.SameFile(st, now) {
-		return &fs.PathError{Op: "pack", Path: name, Err: errors.New("the file was replaced meanwhile")}
+		return &fs.PathError{Op: "pack", Path: p.shown(name), Err: errReplaced}
 	}
 	h, err := p.header(name, now, "")
 	if err != nil {
@@ -241,7 +274,7 @@ func (p *packer) file(name string, st fs.FileInfo) error {
 	if h.Size <= smallFile {
 		p.held.Reset()
 		if _, err := p.held.ReadFrom(io.LimitReader(content, maxWhole)); err != nil {
-			return fmt.Errorf("pack %s: %w", name, err)
+			return fmt.Errorf("pack %s: %w", p.shown(name), err)
 		}
 		h.Size = int64(p.held.Len())
 		if rest := content; h.Size < maxWhole {
@@ -259,13 +292,13 @@ func (p *packer) file(name string, st fs.FileInfo) error {
 	}
 	p.report.Bytes += h.Size
 	if err != nil {
-		return fmt.Errorf("pack %s: %w", name, err)
+		return fmt.Errorf("pack %s: %w", p.shown(name), err)
 	}
 	if more, _ := content.Read(make([]byte, 512)); n < h.Size || more > 0 {
 		if p.changed != "" {
 			p.more++
 		} else {
-			p.changed = name
+			p.changed = p.shown(name)
 		}
 	}
 	return nil

@@ -472,6 +472,43 @@ func TestI11_ArchivesKeepWithinTheirLimits(t *testing.T) {
 	}
 }
 
+// onText calls do once a text has been written.
+type onText struct {
+	io.Writer
+	text string
+	do   func()
+}
+
+func (w *onText) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(w.text)) && w.do != nil {
+		w.do()
+		w.do = nil
+	}
+	return w.Writer.Write(b)
+}
+
+// TestI14_LinksThatComeMeanwhileLeadNowhere: a guest that may write into the directory, too, leads the copy to what lies
+// beside it. The twin is a link that stays in the directory.
+func TestI14_LinksThatComeMeanwhileLeadNowhere(t *testing.T) {
+	for target, leads := range map[string]bool{"../beside": false, "other": true} {
+		dir := t.TempDir()
+		write(t, dir+"/work/d/a", "first", 0o600)
+		write(t, dir+"/work/d/key", "decoy", 0o600)
+		write(t, dir+"/work/other/key", "other", 0o600)
+		write(t, dir+"/beside/key", "value", 0o600)
+		var out bytes.Buffer
+		meanwhile := &onText{Writer: &out, text: "first", do: func() {
+			if err := errors.Join(os.Rename(dir+"/work/d", dir+"/work/e"), os.Symlink(target, dir+"/work/d")); err != nil {
+				t.Error(err)
+			}
+		}}
+		_, err := Pack(t.Context(), meanwhile, openRoot(t, dir), "work", PackOptions{})
+		if got := bytes.Contains(out.Bytes(), []byte("value")); got || leads == escapes(err) || leads && err != nil {
+			t.Errorf("a link to %s: the archive has what is beside %t, %v", target, got, err)
+		}
+	}
+}
+
 // TestI11_DirectoriesThatAreNotListedCount: a guest makes thousands of directories of this machine by one name. The twins are
 // the same archives without a bound.
 func TestI11_DirectoriesThatAreNotListedCount(t *testing.T) {
