@@ -45,7 +45,7 @@ func TestI12_BadInputHasItsExitCode(t *testing.T) {
 		{"rename of none", []string{"rename", "nosuch", "other"}, nil, exitSandbox, "msb ls"},
 		{"rename without a new name", []string{"rename", "nosuch"}, nil, exitOther, "what it is to be called"},
 		{"env of none", []string{"env", "set", "nosuch", "A=b"}, nil, exitSandbox, "msb ls"},
-		{"env without a value", []string{"env", "set", "nosuch", "A_VARIABLE_THAT_IS_NOT_SET"}, nil, exitOther, "write NAME=VALUE"},
+		{"env without a value", []string{"env", "set", "nosuch", "A_VARIABLE_THAT_IS_NOT_SET"}, nil, exitOther, "is not set here: write A_VARIABLE_THAT_IS_NOT_SET=VALUE"},
 		{"prune of a name", []string{"prune", "web"}, nil, exitOther, "msb rm NAME"},
 		{"prune in two forms", []string{"prune", "--json", "-q"}, nil, exitOther, "give one of them"},
 		{"exec without a command", []string{"exec", "nosuch"}, nil, exitOther, "name the command"},

@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/msb-project/msb/agentd/agentclient"
-	"github.com/msb-project/msb/image/progressbar"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -59,7 +58,7 @@ func newCopyCommand(ui *ui) *cobra.Command {
 	}
 	c.Flags().BoolVarP(&o.Follow, "follow-link", "L", false, "copy what SRC leads to if it is a symbolic link")
 	c.Flags().BoolVarP(&o.KeepOwner, "archive", "a", false, "keep the owners' numbers in the sandbox")
-	c.Flags().BoolVarP(&ui.quiet, "quiet", "q", false, "do not name what was left out")
+	c.Flags().BoolVarP(&ui.quiet, "quiet", "q", false, "print errors alone: neither what was left out nor that a sandbox is started for it")
 	return c
 }
 
@@ -110,7 +109,7 @@ func copyFiles(ctx context.Context, ui *ui, src, dst string, o sandbox.CopyOptio
 		return err
 	}
 	return copyBetween(ctx, ui, from, to, o, func(ctx context.Context, home *sandbox.Home, name string) (*sandbox.Sandbox, error) {
-		return home.Review(ctx, name, sandbox.StartOptions{Progress: progressbar.New(os.Stderr, progressMode(true))})
+		return openFiles(ctx, ui, home, name)
 	})
 }
 

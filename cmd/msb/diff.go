@@ -56,13 +56,21 @@ A sandbox that is stopped is started for it without network, and stopped again.`
 	return c
 }
 
+// openFiles opens a sandbox for its files. One that is stopped takes its time, and says why.
+func openFiles(ctx context.Context, ui *ui, home *sandbox.Home, name string) (*sandbox.Sandbox, error) {
+	if st, err := home.Inspect(name); err == nil && !st.Running {
+		ui.note("%s is stopped: it is started for this, without network, and stopped again", name)
+	}
+	return home.Review(ctx, name, sandbox.StartOptions{Progress: progressbar.New(os.Stderr, progressMode(true))})
+}
+
 // withChanges calls do with what a sandbox has changed.
 func withChanges(ctx context.Context, ui *ui, name string, do func([]*sandbox.ChangedDirectory) error) (err error) {
 	home, err := sandbox.OpenHome("")
 	if err != nil {
 		return err
 	}
-	sb, err := home.Review(ctx, name, sandbox.StartOptions{Progress: progressbar.New(os.Stderr, progressMode(true))})
+	sb, err := openFiles(ctx, ui, home, name)
 	if err != nil {
 		return err
 	}

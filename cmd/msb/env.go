@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 
@@ -56,7 +57,11 @@ func newEnvCommand(ui *ui) *cobra.Command {
 			return withHome(c, func(ctx context.Context, home *sandbox.Home) error {
 				env := make([]string, 0, len(args))
 				for _, e := range args[1:] {
-					if value, ok := os.LookupEnv(e); ok && !strings.Contains(e, "=") {
+					if !strings.Contains(e, "=") {
+						value, ok := os.LookupEnv(e)
+						if !ok {
+							return &usageError{err: fmt.Errorf("%.80q is not set here: write %.80s=VALUE to set it, or msb env unset to remove it", e, e), help: "msb env set --help"}
+						}
 						e += "=" + value
 					}
 					env = append(env, e)

@@ -24,6 +24,22 @@ func loggedSandbox(t *testing.T, name string) (env []string, log string) {
 	return env, filepath.Join(home, "sandboxes", name, "audit.jsonl")
 }
 
+// TestStartsForFilesAreAnnounced: what needs the files of a sandbox that is stopped boots a machine first, which takes its time.
+// No machine can be started here.
+func TestStartsForFilesAreAnnounced(t *testing.T) {
+	t.Parallel()
+	env, _ := loggedSandbox(t, "web")
+	env = append(env, "PATH="+t.TempDir(), "MSB_LIBDIR="+t.TempDir())
+	for line, want := range map[string]bool{
+		"cp web:/etc x": true, "cp -q web:/etc x": false, "diff web": true, "apply web": true, "apply -q web": false,
+	} {
+		got := msb(t, env, strings.Fields(line)...)
+		if got.code == 0 || got.out != "" || strings.Contains(got.err, "msb: web is stopped: it is started for this") != want {
+			t.Errorf("msb %s: %+v", line, got)
+		}
+	}
+}
+
 func logged(t *testing.T, path string, evs ...audit.Event) {
 	t.Helper()
 	log, err := audit.OpenLog(path, audit.Options{MaxBytes: 400})
