@@ -243,13 +243,13 @@ func ruleRemedy(d *audit.Denial) string {
 var otherRemedy = map[string]string{
 	egress.ReasonMetadata.String():     "a metadata address hands out this machine's own credentials: only a private rule for exactly that address opens it",
 	egress.ReasonMetadataName.String(): "that name leads to this machine's own credentials, and stays closed",
-	egress.ReasonHostAddress.String():  "this machine's own services are reached by a name in the policy's [hosts]",
-	egress.ReasonLocalName.String():    "a name inside of a network needs a line in the policy's [hosts]",
+	egress.ReasonHostAddress.String():  "this machine's own services are reached by a name: --add-host NAME=ADDRESS:PORT, or the policy's [hosts]",
+	egress.ReasonLocalName.String():    "a name inside of a network needs --add-host NAME=ADDRESS, or a line in the policy's [hosts]",
 	egress.ReasonRebinding.String():    "the name has private addresses: within in its rule names the ranges that it may have",
 	egress.ReasonNotPinned.String():    "the guest has to resolve the name itself",
 	egress.ReasonMethod.String():       "the rule's methods are in the policy",
 	egress.ReasonPath.String():         "the rule's paths are in the policy",
-	egress.ReasonDenyRule.String():     "a deny rule is the policy's to take back",
+	egress.ReasonDenyRule.String():     "it is open once the policy's deny rule, or --deny, is taken back",
 	egress.ReasonLimit.String():        "bounds are in the policy's [limits]",
 }
 

@@ -65,7 +65,7 @@ func TestDenialsAreSaidWithWhatHelps(t *testing.T) {
 		{"metadata", sandbox.Config{}, []audit.Event{deniedFlow("", "169.254.169.254", "tcp", "metadata_address", 80)},
 			"msb: 1 denied: 169.254.169.254:80 (metadata address)\nmsb: a metadata address hands out this machine's own credentials: only a private rule for exactly that address opens it; all of them: --audit FILE\n"},
 		{"a deny rule", sandbox.Config{}, []audit.Event{denyRule},
-			"msb: 1 denied: gist.example:443 (deny rule \"no gists\")\nmsb: a deny rule is the policy's to take back; all of them: --audit FILE\n"},
+			"msb: 1 denied: gist.example:443 (deny rule \"no gists\")\nmsb: it is open once the policy's deny rule, or --deny, is taken back; all of them: --audit FILE\n"},
 		{"report mode", sandbox.Config{}, []audit.Event{would, would},
 			"msb: 2 let through that rules would deny: a.example:443 (no rule, 2 times)\nmsb: allow with --allow a.example:443; all of them: --audit FILE\n"},
 		{"under a floor", sandbox.Config{Floor: &policies.Policy{}}, []audit.Event{asked("evil.example", "no_rule")},
