@@ -128,7 +128,7 @@ func Remove(path string) error {
 	made, err := ours(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("there is no command %q in %s; --dir names another directory", filepath.Base(path), filepath.Dir(path))
+		return fmt.Errorf("no command %q in %s: %w; --dir names another directory", filepath.Base(path), filepath.Dir(path), fs.ErrNotExist)
 	case err != nil:
 		return err
 	case !made:
