@@ -109,7 +109,7 @@ func copyFiles(ctx context.Context, ui *ui, src, dst string, o sandbox.CopyOptio
 		return err
 	}
 	return copyBetween(ctx, ui, from, to, o, func(ctx context.Context, home *sandbox.Home, name string) (*sandbox.Sandbox, error) {
-		return openFiles(ctx, ui, home, name)
+		return openForFiles(ctx, ui, home, name)
 	})
 }
 

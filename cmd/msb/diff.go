@@ -56,8 +56,8 @@ A sandbox that is stopped is started for it without network, and stopped again.`
 	return c
 }
 
-// openFiles opens a sandbox for its files. One that is stopped takes its time, and says why.
-func openFiles(ctx context.Context, ui *ui, home *sandbox.Home, name string) (*sandbox.Sandbox, error) {
+// openForFiles opens a sandbox for its files. One that is stopped takes its time, and says why.
+func openForFiles(ctx context.Context, ui *ui, home *sandbox.Home, name string) (*sandbox.Sandbox, error) {
 	if st, err := home.Inspect(name); err == nil && !st.Running {
 		ui.note("%s is stopped: it is started for this, without network, and stopped again", name)
 	}
@@ -70,7 +70,7 @@ func withChanges(ctx context.Context, ui *ui, name string, do func([]*sandbox.Ch
 	if err != nil {
 		return err
 	}
-	sb, err := openFiles(ctx, ui, home, name)
+	sb, err := openForFiles(ctx, ui, home, name)
 	if err != nil {
 		return err
 	}
