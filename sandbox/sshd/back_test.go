@@ -799,7 +799,10 @@ func TestDisplaysThatFailAreClosed(t *testing.T) {
 		g.listen = func(context.Context, agentclient.ListenOptions) (Listener, error) {
 			return portListener{l, c.port}, nil
 		}
-		g.exec = func(_ context.Context, o agentclient.ExecOptions) (agentclient.ExitStatus, error) {
+		g.exec = func(ctx context.Context, o agentclient.ExecOptions) (agentclient.ExitStatus, error) {
+			if _, ends := ctx.Deadline(); !ends { // the Timeout is for the guest to keep
+				t.Errorf("%s: the guest is waited for without end", what)
+			}
 			asked <- o
 			return c.xauth, c.err
 		}
@@ -829,6 +832,9 @@ func TestDisplaysThatFailAreClosed(t *testing.T) {
 		case o := <-asked:
 			if o.User != "app" || o.Argv[0] != "xauth" || o.Timeout != 10*time.Second {
 				t.Errorf("%s: the guest runs %+v", what, o)
+			}
+			if o.Stdout != nil || o.Stderr != nil { // which would hold what a guest writes without end
+				t.Errorf("%s: what the guest's xauth writes is kept", what)
 			}
 		default:
 			if c.port >= 6000 {

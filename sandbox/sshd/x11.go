@@ -59,9 +59,11 @@ func (s *session) openDisplay(ctx context.Context, payload []byte) bool {
 // giveCookie has the guest's xauth take the cookie, which the client made up for this session, from standard input: other
 // users see the arguments of a command.
 func (s *session) giveCookie(ctx context.Context, number uint16, m x11) error {
-	var out strings.Builder
+	// The guest keeps the Timeout, and whatever it runs for xauth may write without end: it is dropped.
+	ctx, cancel := context.WithTimeout(ctx, 2*xauthWait)
+	defer cancel()
 	status, err := s.link.server.Guest.Exec(ctx, agentclient.ExecOptions{
-		Argv: []string{"xauth", "-q", "-"}, User: s.link.user, Timeout: xauthWait, Stdout: &out, Stderr: &out,
+		Argv: []string{"xauth", "-q", "-"}, User: s.link.user, Timeout: xauthWait,
 		Stdin: strings.NewReader(fmt.Sprintf("add unix:%d.%d %s %s\n", number, m.Screen, m.Protocol, m.Cookie)),
 	})
 	switch {
