@@ -98,7 +98,7 @@ func (l *Listener) Accept() (*Conn, netip.AddrPort, error) {
 		if err != nil {
 			return nil, netip.AddrPort{}, err
 		}
-		addr, _ := netip.ParseAddr(a.GetAddress()) // invalid if the guest names none
+		addr, _ := netip.ParseAddr(a.GetAddress())                                   // invalid if the guest names none
 		return conn, netip.AddrPortFrom(addr.WithZone(""), uint16(a.GetPort())), nil // a zone may be any text
 	}
 }
