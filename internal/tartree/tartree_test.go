@@ -472,6 +472,28 @@ func TestI11_ArchivesKeepWithinTheirLimits(t *testing.T) {
 	}
 }
 
+// TestI14_DirectoriesThatBecomeLinksChangeNoModes: a directory of the archive gets its permissions at the end. A link had taken
+// its place by then, and a file that was there before became writable for everybody.
+func TestI14_DirectoriesThatBecomeLinksChangeNoModes(t *testing.T) {
+	for what, h := range map[string]tar.Header{
+		"symbolic link": {Name: "top/d", Linkname: "key", Typeflag: tar.TypeSymlink}, "hard link": {Name: "top/d", Linkname: "top/key", Typeflag: tar.TypeLink},
+		"none": {Name: "top/e", Linkname: "key", Typeflag: tar.TypeSymlink},
+	} {
+		cwd := t.TempDir()
+		write(t, cwd+"/top/key", "value", 0o600)
+		in := archive(t, tar.Header{Name: "top", Typeflag: tar.TypeDir}, tar.Header{Name: "top/d", Typeflag: tar.TypeDir, Mode: 0o777}, h)
+		if _, err := Extract(t.Context(), in, openRoot(t, cwd), "top", UnpackOptions{}); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if st, err := os.Stat(cwd + "/top/key"); err != nil || st.Mode() != 0o600 || time.Since(st.ModTime()) > time.Hour {
+			t.Errorf("%s: the file that was there has %v, %v", what, st.Mode(), err)
+		}
+		if st, err := os.Lstat(cwd + "/top/d"); what == "none" && (err != nil || st.Mode() != fs.ModeDir|0o777) {
+			t.Errorf("the directory has %v, %v", st.Mode(), err)
+		}
+	}
+}
+
 // onText calls do once a text has been written.
 type onText struct {
 	io.Writer

@@ -448,7 +448,11 @@ func (u *unpacker) own(h *tar.Header, name string) error {
 	return nil
 }
 
+// settle gives a directory what the archive says, unless a later entry has put a link to something else in its place.
 func (u *unpacker) settle(d dirMeta) error {
+	if st, err := u.root.Lstat(d.name); err != nil || !st.IsDir() {
+		return err
+	}
 	if err := u.root.Chmod(d.name, d.mode); err != nil {
 		return err
 	}
