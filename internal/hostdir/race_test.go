@@ -62,7 +62,7 @@ func newWalks() []walk {
 func (a *attacker) walkOn() ([]byte, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	paths := [][]string{{"a", "note"}, {"a", "b", "note"}, {"swap"}, {"link"}, {"a", hiddenName}}
+	paths := [][]string{{"a", "note"}, {"a", "b", "note"}, {"swap"}, {"link"}, {"a", hiddenName}, {"a", "b", "key"}, {"b", "key"}, {"n1", "b", "key"}, {"a", "key"}, {"key"}}
 	for i := range a.walks {
 		w := &a.walks[i]
 		op, node := w.step, w.node
@@ -177,7 +177,7 @@ func (a *attacker) number(known []uint64) uint64 {
 
 func (a *attacker) name() []byte {
 	names := []string{
-		"a", "b", "note", "swap", "was", "link", "n1", "n2", "n3", "n4", hiddenName, "..", ".", "", "a/b", "../private/note",
+		"a", "b", "note", "swap", "was", "link", "n1", "n2", "n3", "key", hiddenName, "..", ".", "", "a/b", "../private/note",
 		strings.Repeat("l", 255), strings.Repeat("l", 256),
 	}
 	n := names[a.random.IntN(len(names))]
@@ -298,7 +298,7 @@ func TestI14_RandomRequestsStayInside(t *testing.T) {
 			watched := []string{"private", "private/note", "private/b", "private/b/note"}
 			before := changeTimes(t, top, watched)
 			seed := rand.Uint64()
-			g := &attacker{t: t, walks: newWalks(), random: rand.New(rand.NewPCG(seed, 0)), until: time.Now().Add(attackTime), secret: []string{privateText, "under cover"}}
+			g := &attacker{t: t, walks: newWalks(), random: rand.New(rand.NewPCG(seed, 0)), until: time.Now().Add(attackTime), secret: []string{privateText, "under cover", "under path"}}
 			g.leaked = func(secret string) { t.Errorf("a reply has %q", secret) }
 			g.attack(s, top)
 			checkTree(t, s)
@@ -360,8 +360,8 @@ const privateText = "private matter"
 func attacked(t *testing.T, o Options) (s *Server, top string) {
 	t.Helper()
 	top = t.TempDir()
-	put(t, top, map[string]string{"served/a/b/note": "note", "served/a/" + hiddenName: "under cover", "private/note": privateText, "private/b/note": privateText})
-	o.Hide, o.Share = []string{hiddenName}, 1
+	put(t, top, map[string]string{"served/a/b/note": "note", "served/a/" + hiddenName: "under cover", "served/a/b/key": "under path", "private/note": privateText, "private/b/note": privateText})
+	o.Hide, o.Share = []string{hiddenName, "**/b/key"}, 1
 	s, err := New(filepath.Join(top, "served"), o)
 	if err != nil {
 		t.Fatal(err)
