@@ -170,8 +170,9 @@ func Retried(t testing.TB, why string) {
 // attempts is how often RunFresh boots a host.
 const attempts = 12
 
-// silence is how long a host that runs a program may say nothing: it says every second of its own clock
-// that it runs, which is one to five seconds here.
+// silence is how much of a processor's time a host that runs a program may take without a word: it says every second of
+// its own clock that it runs, which takes one to five seconds of a processor's. On a busy machine they are many more of
+// the clock's.
 const silence = 20 * time.Second
 
 // ErrFrozen is a host that no longer runs. QEMU 7.2 delivers an interrupt to a nested guest a second time
@@ -215,13 +216,13 @@ func (h *Host) run(ctx context.Context, command []string) (output string, exit i
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	alive := time.AfterFunc(silence, func() { cancel(ErrFrozen) })
-	defer alive.Stop()
+	alive := watchSilence(func() time.Duration { return processorTime(h.machine.PID()) }, silence, func() { cancel(ErrFrozen) })
+	defer alive.stop()
 	stop := context.AfterFunc(ctx, func() { _ = h.machine.Agent().SetDeadline(past) })
 	defer stop()
 	text, err := h.ask("run " + string(raw))
 	for err == nil && text == "alive" {
-		alive.Reset(silence)
+		alive.heard()
 		text, err = h.ask("")
 	}
 	if err != nil {
