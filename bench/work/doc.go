@@ -14,5 +14,8 @@
 // ratio is of the medians of all rounds. Before everything that reads a first time, the guest drops its caches. The tools come from an
 // image of Debian's packages, which is made once and kept in the user's cache directory; -tools=false leaves them out.
 //
+// scripts/bench-boot -only work measures copies and files of libkrun's guests beside microsandbox's, with the same program
+// in them (bench/internal/guestwork), in an emulated host.
+//
 // The program is a benchmark: it exits 0 when a target is missed, and 1 when it could not measure.
 package main

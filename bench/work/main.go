@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/msb-project/msb/bench/internal/guestwork"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -27,7 +28,7 @@ type options struct {
 
 func main() {
 	sandbox.MaybeRun()
-	if len(os.Args) > 1 && os.Args[1] == insideVerb {
+	if len(os.Args) > 1 && os.Args[1] == guestwork.Verb {
 		if err := inside(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, "bench-work:", err)
 			os.Exit(1)

@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/msb-project/msb/bench/internal/guestwork"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -108,12 +108,12 @@ func (b *bench) guest(ctx context.Context, argv ...string) ([]byte, error) {
 
 // inside runs this program in the guest and adds its figures to f.
 func (b *bench) inside(ctx context.Context, f values, what, dir string, n int, more ...string) error {
-	out, err := b.guest(ctx, append([]string{program + "/work", insideVerb, what, dir, strconv.Itoa(n)}, more...)...)
+	out, err := b.guest(ctx, append([]string{program + "/work", guestwork.Verb, what, dir, strconv.Itoa(n)}, more...)...)
 	if err != nil {
 		return err
 	}
-	var got values
-	if err := json.Unmarshal(out, &got); err != nil {
+	got, err := guestwork.Parse(out)
+	if err != nil {
 		return err
 	}
 	for series, more := range got {
@@ -126,7 +126,7 @@ func (b *bench) inside(ctx context.Context, f values, what, dir string, n int, m
 func (b *bench) commands(ctx context.Context) error {
 	const turns = 10
 	for range turns {
-		if err := b.inside(ctx, b.f, "exec", plain, b.execs/turns); err != nil {
+		if err := b.inside(ctx, b.f, doExec, plain, b.execs/turns); err != nil {
 			return err
 		}
 		for i := range b.execs/turns + 1 {
@@ -153,11 +153,11 @@ func (b *bench) settle(ctx context.Context) error {
 func (b *bench) copies(ctx context.Context) error {
 	const name = "/copied"
 	file := filepath.Join(b.home, "..", "copied")
-	if err := writePattern(file, b.copyMiB); err != nil {
+	if err := guestwork.WriteFile(file, b.copyMiB); err != nil {
 		return err
 	}
 	rate := func(began time.Time) float64 { return float64(b.copyMiB) / time.Since(began).Seconds() }
-	if err := os.WriteFile(file+".small", pattern(), 0o600); err != nil {
+	if err := os.WriteFile(file+".small", guestwork.Pattern(), 0o600); err != nil {
 		return err
 	}
 	for range max(b.rounds/2, 1) {
@@ -228,29 +228,6 @@ func runWatched(cmd *exec.Cmd) (most float64, err error) {
 	}
 }
 
-// writePattern writes a file of whole MiB.
-func writePattern(path string, mib int) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	part := pattern()
-	for range mib {
-		if _, err = f.Write(part); err != nil {
-			break
-		}
-	}
-	return errors.Join(err, f.Close())
-}
-
-func pattern() []byte {
-	b := make([]byte, 1<<20)
-	for i := range b {
-		b[i] = byte(i*7 + i>>8)
-	}
-	return b
-}
-
 // side is where a task is done, and where its figures go.
 type side struct {
 	f   values
@@ -260,7 +237,7 @@ type side struct {
 // inTurns does everything that is done in both directories.
 func (b *bench) inTurns(ctx context.Context) error {
 	tasks := []task{
-		{what: "meta", n: b.files}, {what: "stream", n: b.readMiB},
+		{what: guestwork.DoMeta, n: b.files}, {what: guestwork.DoStream, n: b.readMiB},
 	}
 	if b.tools {
 		more, err := b.toolTasks(ctx)
@@ -272,7 +249,7 @@ func (b *bench) inTurns(ctx context.Context) error {
 	served, end := context.WithCancel(ctx)
 	gone := make(chan error, 1)
 	go func() {
-		_, err := b.guest(served, program+"/work", insideVerb, "memory", inMemory)
+		_, err := b.guest(served, program+"/work", guestwork.Verb, doMemory, inMemory)
 		gone <- err
 	}()
 	defer func() {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/bench/internal/figures"
+	"github.com/msb-project/msb/bench/internal/guestwork"
 )
 
 // values are those of each series, in the unit that its name ends with.
@@ -28,14 +29,9 @@ const (
 	seriesCopyOut     = "msb cp out, MiB/s"
 	seriesCopyMemory  = "msb cp, most memory, MiB"
 	seriesSmallMemory = "msb cp of 1 MiB, most memory, MiB"
-	seriesMeta        = "metadata operations, /s"
-	seriesRead        = "read in order, MiB/s"
-	seriesWrite       = "write in order and sync, MiB/s"
 	seriesGit         = "git status of 1,000 files, ms"
 	seriesGo          = "go build of 10 packages, ms"
 	seriesNPM         = "npm ci of 400 files, ms"
-
-	metaSuffix = ", files/s"
 )
 
 // The bounds, from the project's own goals. They hold for medians.
@@ -70,15 +66,7 @@ const (
 func (b *bench) set() *figures.Set {
 	var set figures.Set
 	add := func(what, subject, series string, f values) {
-		unit, scale := figures.Seconds, 1e-3
-		switch {
-		case strings.HasSuffix(series, " MiB/s"):
-			unit, scale = figures.Rate, 1<<20
-		case strings.HasSuffix(series, " MiB"):
-			unit, scale = figures.Bytes, 1<<20
-		case strings.HasSuffix(series, "/s"):
-			unit, scale = "ops/s", 1
-		}
+		unit, scale := figures.Unit(series)
 		for _, v := range f[series] {
 			set.Add("Work/"+strings.ReplaceAll(what, "/", "_"), subject, unit, v*scale)
 		}
@@ -125,8 +113,8 @@ func (b *bench) write(out io.Writer) error {
 	least("msb cp out / dd to the disk", b.f.median(seriesCopyOut)/b.f.median(seriesDDIn), minCopyRatio)
 	most(fmt.Sprintf("memory of msb cp, %d MiB above 1 MiB, MiB", b.copyMiB),
 		figures.Of(b.f[seriesCopyMemory]).Max-figures.Of(b.f[seriesSmallMemory]).Min, maxCopyMore)
-	least("metadata operations, of the guest's disk", b.ratio(b.dir, seriesMeta), minMetaRatio)
-	least("reads in order, of the guest's disk", b.ratio(b.dir, seriesRead), minReadRatio)
+	least("metadata operations, of the guest's disk", b.ratio(b.dir, guestwork.Meta), minMetaRatio)
+	least("reads in order, of the guest's disk", b.ratio(b.dir, guestwork.Read), minReadRatio)
 	return w.Flush()
 }
 

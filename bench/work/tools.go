@@ -131,11 +131,11 @@ func (b *bench) toolTasks(ctx context.Context) ([]task, error) {
 		}
 	}
 	return []task{
-		{what: "tool", dir: "repo", argv: []string{seriesGit, "git", "status", "--short"}},
-		{what: "tool", dir: "module", argv: []string{seriesGo, "go", "build", "-o", "program", "."}, before: func(top string, round int) []string {
+		{what: doTool, dir: "repo", argv: []string{seriesGit, "git", "status", "--short"}},
+		{what: doTool, dir: "module", argv: []string{seriesGo, "go", "build", "-o", "program", "."}, before: func(top string, round int) []string {
 			return []string{"sh", "-c", `for p in "$1"/module/?; do n=${p##*/}; printf 'package %s\n\nfunc F() int { return %d }\n' $n $2 > $p/$n.go; done`, "sh", top, fmt.Sprint(round)}
 		}},
-		{what: "tool", dir: "project", argv: []string{seriesNPM, "npm", "ci", "--offline", "--no-audit", "--no-fund", "--ignore-scripts"}, before: func(top string, _ int) []string {
+		{what: doTool, dir: "project", argv: []string{seriesNPM, "npm", "ci", "--offline", "--no-audit", "--no-fund", "--ignore-scripts"}, before: func(top string, _ int) []string {
 			return []string{"rm", "-rf", top + "/project/node_modules"}
 		}},
 	}, nil

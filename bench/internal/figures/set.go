@@ -18,7 +18,22 @@ const (
 	Rate    = "B/s"
 	Seconds = "sec/op"
 	Bytes   = "B"
+	Ops     = "ops/s"
 )
+
+// Unit is the unit of a series whose name ends with that of its values, ", MiB/s", ", MiB", ", files/s", ", /s" or ", ms",
+// and what to multiply them with.
+func Unit(series string) (unit string, scale float64) {
+	switch {
+	case strings.HasSuffix(series, " MiB/s"):
+		return Rate, 1 << 20
+	case strings.HasSuffix(series, " MiB"):
+		return Bytes, 1 << 20
+	case strings.HasSuffix(series, "/s"):
+		return Ops, 1
+	}
+	return Seconds, 1e-3
+}
 
 // OfMsb is the subject that msb's own values are of.
 const OfMsb = "msb"

@@ -34,6 +34,24 @@ func TestSpread(t *testing.T) {
 	}
 }
 
+func TestUnitOfASeries(t *testing.T) {
+	t.Parallel()
+	for series, want := range map[string]struct {
+		unit  string
+		scale float64
+	}{
+		"read in order, MiB/s":     {Rate, 1 << 20},
+		"most memory, MiB":         {Bytes, 1 << 20},
+		"make, files/s":            {Ops, 1},
+		"metadata operations, /s":  {Ops, 1},
+		"git status of 1 file, ms": {Seconds, 1e-3},
+	} {
+		if unit, scale := Unit(series); unit != want.unit || scale != want.scale {
+			t.Errorf("%s: %s, %g; want %s, %g", series, unit, scale, want.unit, want.scale)
+		}
+	}
+}
+
 func TestSetIsInBenchmarkFormat(t *testing.T) {
 	t.Parallel()
 	var s Set
