@@ -164,7 +164,7 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 bin/gvproxy: bench/peers/go.mod
 	@$(GO) build -C bench/peers -o $(CURDIR)/bin/gvproxy github.com/containers/gvisor-tap-vsock/cmd/gvproxy
 
-bench-boot: setup-bench build ## cold start and exec round trip, beside microsandbox
+bench-boot: setup-bench build ## cold start, exec round trip, copies and host directories, beside microsandbox
 	@scripts/bench-boot
 
 bench-net: setup-bench bin/gvproxy ## throughput and latency of the link, beside gvproxy, slirp4netns and a kernel relay (root)
@@ -202,7 +202,7 @@ bench-capture: setup-bench build ## what a capture costs bulk transfers through 
 bench-mcp: setup-bench ## msb mcp: tools/list, start, memory and calls, beside microsandbox's MCP server
 	@scripts/bench-mcp
 
-bench-work: ## commands, copies and host directories beside the guest's own disk: git, npm and go too
+bench-work: ## commands, copies and host directories beside the guest's own disk: git, npm and go too (beside microsandbox: scripts/bench-boot -only work)
 	@scripts/bench-work
 
 bench-growth: setup-bench build ## what judgements cost under 10 to 100,000 rules, and reviews of longer and longer captures, beside tshark

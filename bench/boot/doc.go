@@ -2,8 +2,13 @@
 // in, with QEMU's emulation on this machine and with libkrun, where
 // microsandbox 0.7.2 runs beside it.
 //
-//	here            msb run, Start + Exec               QEMU emulation
-//	emulated host   the same, libkrun │ microsandbox    taken in turns
+//	here            msb run, Start + Exec                QEMU emulation
+//	emulated host   the same, libkrun │ microsandbox     taken in turns
+//	                copies into and out of a sandbox,
+//	                files in a -v directory: -only work
+//
+// The files are worked with by the program that bench/work runs in its guest,
+// where msb stands beside the guest's own disk: bench/internal/guestwork.
 //
 // A machine that runs ordinary kernels under KVM could take libkrun's figures
 // without an emulated host; they are taken inside one everywhere, so that runs
@@ -14,5 +19,5 @@
 //
 // What is not the same on both sides stands under the table. The program is a
 // benchmark: it exits 0 when a target is missed, and 1 when it could not
-// measure. It compares no security and no throughput.
+// measure. It compares no security and no throughput of the network.
 package main

@@ -18,15 +18,17 @@ import (
 
 // Where things are in the emulated host, and how long one job may take there.
 const (
-	innerSelf  = "/usr/bin/bench-boot"
+	innerSelf  = "/opt/bench/bench-boot" // guests see its directory
 	innerMsb   = "/usr/bin/msb"
 	innerPeer  = "/opt/microsandbox"
 	innerState = "/tmp/bench"
 
-	// A sound cold start takes some 15 s of this machine's clock, the first a minute, the round trips a few.
-	// A host that gives no answer for longer is frozen, and another one is booted.
-	runTimeout  = 100 * time.Second
-	execTimeout = 6 * time.Minute
+	// A sound cold start takes some 15 s of an idle machine's clock, the first a minute, the round trips a few and a round
+	// of work one or two; on a busy machine it is several times as long. A host that gives no answer for longer than this
+	// is frozen, if package emuhost hasn't found that before, and another one is booted.
+	runTimeout  = 5 * time.Minute
+	execTimeout = 15 * time.Minute
+	workTimeout = 10 * time.Minute
 	maxHosts    = 12
 )
 
@@ -46,8 +48,7 @@ func measureInner(ctx context.Context, o *options) (all values, err error) {
 	}
 	in := &inside{scope: scope, files: files, options: o}
 	all = values{}
-	progress("libkrun in the emulated host: tools alone, %d round trips, %d cold starts", in.execs(), o.innerRuns)
-	for _, job := range append([]string{jobProcess, jobExec}, slices.Repeat([]string{jobRun}, o.innerRuns)...) {
+	for _, job := range in.jobs() {
 		err := in.both(ctx, job, all)
 		if errors.Is(err, errNoHost) && len(all) > 0 {
 			progress("%v: the table holds what was measured before", err)
@@ -59,6 +60,18 @@ func measureInner(ctx context.Context, o *options) (all values, err error) {
 		progress("done: %s", job)
 	}
 	return all, nil
+}
+
+// jobs are those that both sides do in turns.
+func (in *inside) jobs() []string {
+	o := in.options
+	work := slices.Repeat([]string{jobWork}, o.workRuns)
+	if o.only == onlyWork {
+		progress("libkrun in the emulated host: %d rounds of work", o.workRuns)
+		return work
+	}
+	progress("libkrun in the emulated host: tools alone, %d round trips, %d cold starts, %d rounds of work", in.execs(), o.innerRuns, o.workRuns)
+	return slices.Concat([]string{jobProcess, jobExec}, slices.Repeat([]string{jobRun}, o.innerRuns), work)
 }
 
 // innerFiles says what the emulated host holds beside its own.
@@ -103,7 +116,7 @@ func (in *inside) boot(ctx context.Context) error {
 			if in.host == nil {
 				break
 			}
-			if _, err := in.ask(ctx, jobRun, side); err != nil && !errors.Is(err, errFrozen) {
+			if _, err := in.ask(ctx, jobFill, side); err != nil && !errors.Is(err, errFrozen) {
 				return err
 			}
 		}
@@ -161,8 +174,11 @@ func (in *inside) done(ctx context.Context, job, side string) (values, error) {
 
 func (in *inside) ask(ctx context.Context, job, side string) (values, error) {
 	limit := runTimeout
-	if job == jobExec {
+	switch job {
+	case jobExec:
 		limit = execTimeout
+	case jobWork:
+		limit = workTimeout
 	}
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -188,9 +204,11 @@ func (in *inside) ask(ctx context.Context, job, side string) (values, error) {
 
 // The jobs in the emulated host, each for one side.
 const (
+	jobFill    = "fill"    // the first cold start in a host, which makes what is cached
 	jobRun     = "run"     // one cold start
 	jobProcess = "process" // the tool's own start
 	jobExec    = "exec"    // round trips in one sandbox
+	jobWork    = "work"    // one round of copies and of files in a host directory, in one sandbox
 )
 
 // side is msb or its peer.
@@ -198,6 +216,7 @@ type side interface {
 	runOnce(context.Context, values) error
 	process(context.Context, values) error
 	execute(ctx context.Context, n int, f values) error
+	work(context.Context, values) error
 }
 
 // serveJob is this program inside the emulated host.
@@ -214,12 +233,16 @@ func serveJob(ctx context.Context, o *options) error {
 	}
 	measure, extra := s.runOnce, time.Duration(0)
 	switch o.job {
+	case jobFill:
+		extra = fillExtra
 	case jobRun:
 	case jobProcess:
 		measure = s.process
 	case jobExec:
 		extra = time.Duration(o.execs) * perExec
 		measure = func(ctx context.Context, f values) error { return s.execute(ctx, o.execs, f) }
+	case jobWork:
+		measure, extra = s.work, perWork
 	default:
 		return fmt.Errorf("no job %q", o.job)
 	}
@@ -235,11 +258,13 @@ func serveJob(ctx context.Context, o *options) error {
 // QEMU 7.2 delivers an interrupt to a nested guest twice now and then: its
 // virtual CPU then spins on a lock that it holds itself, or the guest crashes,
 // whoever's it is. Such an attempt is given up, counted and made again. A sound
-// boot takes under 10 s of the host's clock.
+// boot takes under 10 s of the host's clock, and 18 where nothing is cached.
 const (
 	stallAfter  = 15 * time.Second
 	maxAttempts = 10
-	perExec     = 2 * time.Second // that a round trip may take on top of a boot
+	fillExtra   = 45 * time.Second // that the first start may take on top of a boot
+	perExec     = 2 * time.Second  // that a round trip may take on top of a boot
+	perWork     = 1 * time.Minute  // that a round of work may
 )
 
 // patiently measures until an attempt is sound.

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/msb-project/msb/bench/internal/figures"
+	"github.com/msb-project/msb/bench/internal/guestwork"
 	"github.com/msb-project/msb/internal/vm/vmtest"
 	"github.com/msb-project/msb/sandbox"
 )
@@ -22,29 +23,41 @@ type options struct {
 	msb, peer string // the programs; peer is "" for none
 	runs      int    // cold starts here
 	innerRuns int    // cold starts in the emulated host, of each side
+	workRuns  int    // rounds of work in the emulated host, of each side
 	execs     int    // round trips in a running sandbox
 	many      int    // sandboxes started each way; 0 for none
 	beside    int    // sandboxes that are idle at once
 	json      bool
 	out       string // a file for benchstat
-	only      string // "here", "inner", "many" or "" for all
+	only      string // "here", "inner", "work", "many" or "" for all
 	job       string // internal: what to measure inside the emulated host
 }
 
+// onlyWork is the part of the inner run that has its own word.
+const onlyWork = "work"
+
 func main() {
 	sandbox.MaybeRun()
+	if len(os.Args) > 1 && os.Args[1] == guestwork.Verb {
+		if err := guestwork.Run(os.Args[2:], os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "bench-boot:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	var o options
 	flag.StringVar(&o.msb, "msb", "bin/msb", "the msb to measure")
 	flag.StringVar(&o.peer, "microsandbox", "", "directory with microsandbox's bin/msb and lib/libkrunfw.so.*; empty for none")
 	flag.IntVar(&o.runs, "n", 10, "cold starts on this machine")
 	flag.IntVar(&o.innerRuns, "inner-n", 5, "cold starts of each side in the emulated host")
+	flag.IntVar(&o.workRuns, "work-n", 3, "rounds of copies and of files in a host directory of each side in the emulated host")
 	flag.IntVar(&o.execs, "execs", 30, "round trips in a running sandbox on this machine; a third of it in the emulated host")
 	flag.IntVar(&o.many, "many", 20, "sandboxes started one by one, staggered and at once, warm and cold; 0 for none")
 	flag.IntVar(&o.beside, "beside", 10, "up to how many sandboxes are idle at once, at most 50, for their memory; needs -many")
 	flag.StringVar(&o.out, "out", "", "write every value to this file, for benchstat")
 	flag.BoolVar(&o.json, "json", false, "print every figure as JSON")
-	flag.StringVar(&o.only, "only", "", "only \"here\", only \"inner\" or only \"many\"")
-	flag.StringVar(&o.job, "job", "", "internal: run or exec, once, for whoever boots the emulated host")
+	flag.StringVar(&o.only, "only", "", "only \"here\", only \"inner\", of it only \"work\", or only \"many\"")
+	flag.StringVar(&o.job, "job", "", "internal: run, process, exec or work, once, for whoever boots the emulated host")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -74,7 +87,7 @@ func start(ctx context.Context, o *options) error {
 			return err
 		}
 	}
-	if o.only == "" || o.only == "inner" {
+	if o.only == "" || o.only == "inner" || o.only == onlyWork {
 		if r.Inner, err = measureInner(ctx, o); err != nil {
 			return fmt.Errorf("in the emulated host: %w", err)
 		}

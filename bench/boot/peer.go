@@ -42,7 +42,7 @@ func preparePeer(program, dir string) (*peer, error) {
 	if err == nil { // without a root user it runs nothing
 		err = os.WriteFile(filepath.Join(p.root, "etc", "passwd"), []byte("root:x:0:0::/:/bin/sh\n"), 0o644)
 	}
-	for _, name := range []string{"sh", "echo", "true", "sleep"} {
+	for _, name := range []string{"sh", "echo", "true", "sleep", "sync"} {
 		if err == nil {
 			err = os.Symlink("busybox", filepath.Join(p.root, "bin", name))
 		}

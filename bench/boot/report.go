@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/msb-project/msb/bench/internal/figures"
+	"github.com/msb-project/msb/bench/internal/guestwork"
 )
 
 // report is everything that was measured, and what is made of it.
@@ -52,7 +53,7 @@ func (r *report) judge() {
 		add("agentd on disk", "MB", f.spread(seriesAgent).Max*(1<<20)/1e6, maxAgent)
 	}
 	f := r.Inner
-	if f == nil {
+	if len(f[seriesSupervisor]) == 0 { // there is no inner run, or it is of work alone
 		return
 	}
 	add("libkrun: supervisor resident", "MiB", f.spread(seriesSupervisor).Max, maxSupervisor)
@@ -90,6 +91,20 @@ var rows = []struct{ series, name, format string }{
 	{seriesSupervisor, "supervisor resident, MiB", "%.1f"},
 	{seriesVMM, "VMM resident, MiB", "%.1f"},
 	{seriesAgent, "agentd's disk, MiB", "%.2f"},
+	{seriesCopyIn, "cp of 32 MiB into a guest, MiB/s", "%.1f"},
+	{seriesCopyOut, "cp of 32 MiB out of a guest, MiB/s", "%.1f"},
+	{guestwork.Write, "-v directory: " + guestwork.Write, "%.1f"},
+	{guestwork.Read, "-v directory: " + guestwork.Read, "%.1f"},
+	{guestwork.Meta, "-v directory: " + guestwork.Meta, "%.0f"},
+	{guestwork.Make, "  " + guestwork.Make, "%.0f"},
+	{guestwork.Stat, "  " + guestwork.Stat, "%.0f"},
+	{guestwork.Missing, "  " + guestwork.Missing, "%.0f"},
+	{guestwork.MissingAgain, "  " + guestwork.MissingAgain, "%.0f"},
+	{guestwork.List, "  " + guestwork.List, "%.0f"},
+	{guestwork.ReadSmall, "  " + guestwork.ReadSmall, "%.0f"},
+	{guestwork.ReadAgain, "  " + guestwork.ReadAgain, "%.0f"},
+	{guestwork.Rename, "  " + guestwork.Rename, "%.0f"},
+	{guestwork.Remove, "  " + guestwork.Remove, "%.0f"},
 	{seriesBroken, "attempts that emulation broke", "%.0f"},
 }
 
@@ -123,14 +138,17 @@ func (r *report) write(out io.Writer) error {
 
 // notes say how to read the table, and what is not the same on both sides.
 const notes = `
-Medians are compared. The emulated host's clock counts instructions while there
-are any, so its seconds are no seconds of a real machine and other load hardly
-shows in them; the row on this machine's clock has what emulating them cost, and does show it.
+Medians are compared; of what is counted per second, more is better. The emulated
+host's clock counts instructions while there are any, so its seconds are no seconds
+of a real machine and other load hardly shows in them; the row on this machine's
+clock has what emulating them cost, and does show it.
 Not the same on both sides: microsandbox's exec starts a process of its command
 line tool each time, ours is a call of the Go SDK in a program that runs (the
 last target adds the start of msb's own process to it); microsandbox's root is a
 directory shared by virtiofs, ours a disk with an overlay; microsandbox's VMM and
-network stack are one process, ours are two.`
+network stack are one process, ours are two. microsandbox's VMM serves a -v
+directory by virtiofs; ours is served by the supervisor, which the guest's agent
+asks. Copies are by each one's command line, the start of its process included.`
 
 func writeRow(w io.Writer, f values, series, name, format string, withPeer bool) {
 	s, p := f.spread(series), f.spread(peerPrefix+series)

@@ -9,7 +9,8 @@ import (
 	"github.com/msb-project/msb/bench/internal/figures"
 )
 
-// values are those of each series, in seconds, MiB or a number as the name says.
+// values are those of each series, in seconds, MiB or a number as the name says. Those of work are named as bench/work's
+// are: "read in order, MiB/s".
 type values map[string][]float64
 
 // The series. Those of the peer have its prefix.
@@ -27,6 +28,9 @@ const (
 	seriesVMM        = "vmm_mib"
 	seriesAgent      = "agentd_disk_mib"
 	seriesBroken     = "broken_attempts"
+
+	seriesCopyIn  = "copy in, MiB/s"
+	seriesCopyOut = "copy out, MiB/s"
 
 	peerPrefix = "microsandbox_"
 )
@@ -52,6 +56,10 @@ func (f values) record(set *figures.Set, where string) {
 			what, unit, scale = strings.TrimSuffix(what, "_mib"), figures.Bytes, 1<<20
 		case strings.HasSuffix(what, "_s"):
 			what = strings.TrimSuffix(what, "_s")
+		case strings.Contains(what, ", "):
+			unit, scale = figures.Unit(what)
+			what, _, _ = strings.Cut(what, ", ")
+			what = "work/" + what
 		default:
 			continue
 		}
