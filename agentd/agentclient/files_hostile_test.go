@@ -58,7 +58,7 @@ func (f *fakeFiles) Watch(_ *agentpb.WatchRequest, s grpc.ServerStreamingServer[
 	return nil
 }
 
-func dialFiles(t *testing.T, f agentpb.FilesServer) *Client {
+func dialFiles(t testing.TB, f agentpb.FilesServer) *Client {
 	t.Helper()
 	host, guest := net.Pipe()
 	l := &pipeListener{conns: make(chan net.Conn, 1), done: make(chan struct{})}

@@ -81,7 +81,7 @@ func (f *laneFiles) UnpackByDisk(s grpc.BidiStreamingServer[agentpb.UnpackByDisk
 }
 
 // attachLanes is a supervisor's client, the supervisor's own client, and the disk.
-func attachLanes(t *testing.T, f *laneFiles) (*Client, *Client, *memoryDisk) {
+func attachLanes(t testing.TB, f *laneFiles) (*Client, *Client, *memoryDisk) {
 	t.Helper()
 	guest, disk := dialFiles(t, f), &memoryDisk{bytes: make([]byte, transfer.DiskBytes)}
 	lis, err := net.Listen("unix", filepath.Join(t.TempDir(), "agent.sock"))
