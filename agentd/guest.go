@@ -24,6 +24,7 @@ import (
 type guest struct {
 	thread  *workload.Thread
 	cgroups *workload.Cgroups // nil where the kernel has none
+	devices system.Devices
 	log     *slog.Logger
 
 	// Of the handshake that configured the machine, for one that goes on.
@@ -50,7 +51,7 @@ func (g *guest) Configure(ctx context.Context, req *agentpb.HandshakeRequest) (e
 		return g.goOn(req, seeded)
 	}
 	if req.GetRestored() {
-		if err := renew(req, seeded); err != nil {
+		if err := g.renew(req, seeded); err != nil {
 			return nil, nil, fmt.Errorf("this machine is a copy of a saved one: %w", err)
 		}
 	}
@@ -60,7 +61,7 @@ func (g *guest) Configure(ctx context.Context, req *agentpb.HandshakeRequest) (e
 	}
 	warn(names.SetHostname())
 	if network != nil {
-		if err := network.Apply(); err != nil {
+		if err := network.Apply(&g.devices); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -146,7 +147,7 @@ func attachCaches(caches *system.Caches, user string, warn func(error)) {
 }
 
 // renew makes a copy of a saved machine one of its own.
-func renew(req *agentpb.HandshakeRequest, seeded error) error {
+func (g *guest) renew(req *agentpb.HandshakeRequest, seeded error) error {
 	if seeded == nil && len(req.GetEntropy()) == 0 {
 		seeded = errNoEntropy
 	}
@@ -157,7 +158,7 @@ func renew(req *agentpb.HandshakeRequest, seeded error) error {
 	if len(mac) != 6 {
 		mac = make(net.HardwareAddr, 6) // no card, only what the kernel made
 	}
-	return system.RenewMACs(mac)
+	return g.devices.RenewMACs(mac)
 }
 
 // forgetOthers makes the copy of another sandbox's disk one of its own, before

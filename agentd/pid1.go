@@ -76,10 +76,16 @@ func serveHost(ctx context.Context, log *slog.Logger) error {
 	}
 	system.NoAutoconf()
 	prepareMessages()
+	prepareThreads()
 	thread := workload.NewThread()
 	ops := &guest{thread: thread, log: log}
+	if err := ops.devices.List(); err != nil {
+		log.Warn("network devices", "err", err)
+	}
 	if ops.cgroups, err = workload.NewCgroups(system.CgroupMount, workloadLimits()); err != nil {
 		log.Warn("no control groups", "err", err)
+	} else {
+		ops.cgroups.Prepare()
 	}
 	reaper := workload.NewReaper(true)
 	s := newServer(ops, workload.NewSpawner(thread, reaper))

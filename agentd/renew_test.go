@@ -13,10 +13,10 @@ import (
 func TestI18_CopiesNeedNewRandomness(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("no random device")
-	if err := renew(&agentpb.HandshakeRequest{}, nil); err == nil {
+	if err := new(guest).renew(&agentpb.HandshakeRequest{}, nil); err == nil {
 		t.Error("a copy without randomness goes on")
 	}
-	if err := renew(&agentpb.HandshakeRequest{Entropy: make([]byte, 64)}, broken); !errors.Is(err, broken) {
+	if err := new(guest).renew(&agentpb.HandshakeRequest{Entropy: make([]byte, 64)}, broken); !errors.Is(err, broken) {
 		t.Errorf("a copy that can't be seeded: %v", err)
 	}
 }

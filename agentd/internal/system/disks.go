@@ -9,15 +9,16 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/msb-project/msb/internal/lazyregexp"
 )
 
 // Disk names a block device: by virtio serial, or else by kernel name.
 type Disk struct{ Serial, Device string }
 
-// deviceName keeps a name from the host to whole virtio disks of /dev.
-var deviceName = lazyregexp.New(`^vd[a-z]{1,2}$`)
+// isDisk keeps a name from the host to whole virtio disks of /dev.
+func isDisk(name string) bool {
+	letters, ok := strings.CutPrefix(name, "vd")
+	return ok && (len(letters) == 1 || len(letters) == 2) && strings.Trim(letters, "abcdefghijklmnopqrstuvwxyz") == ""
+}
 
 // diskWait is how long a device may take to appear after boot. With virtio-mmio
 // they are there before PID 1 starts.
@@ -56,7 +57,7 @@ func serialOf(sysBlock, name string) string {
 
 func (d Disk) lookup(sysBlock string) string {
 	if d.Serial != "" {
-		if deviceName.MatchString(d.Device) && serialOf(sysBlock, d.Device) == d.Serial {
+		if isDisk(d.Device) && serialOf(sysBlock, d.Device) == d.Serial {
 			return d.Device // as almost always: a copy of a saved machine then needs no list of disks
 		}
 		files, _ := filepath.Glob(filepath.Join(sysBlock, "vd*", "serial")) // a constant pattern
@@ -66,7 +67,7 @@ func (d Disk) lookup(sysBlock string) string {
 			}
 		}
 	}
-	if deviceName.MatchString(d.Device) {
+	if isDisk(d.Device) {
 		if _, err := os.Stat(filepath.Join(sysBlock, d.Device)); err == nil {
 			return d.Device
 		}

@@ -51,15 +51,28 @@ func NoAutoconf() {
 	}
 }
 
+// Devices are the machine's network devices. They are there before the first process, and listed once: in a machine that
+// is saved before that.
+type Devices struct{ links []netlink.Link }
+
+// List lists them. Without it, or if it failed, they are listed at each use.
+func (d *Devices) List() (err error) {
+	if d.links, err = netlink.LinkList(); err != nil {
+		return fmt.Errorf("list network devices: %w", err)
+	}
+	return nil
+}
+
 // RenewMACs gives every device but lo another MAC address: the machine's own
 // card mac, those that the kernel made for itself a random one. In copies of one
 // saved machine they are all the same.
-func RenewMACs(mac net.HardwareAddr) error {
-	links, err := netlink.LinkList()
-	if err != nil {
-		return fmt.Errorf("list network devices: %w", err)
+func (d *Devices) RenewMACs(mac net.HardwareAddr) error {
+	if len(d.links) == 0 {
+		if err := d.List(); err != nil {
+			return err
+		}
 	}
-	for _, l := range links {
+	for _, l := range d.links {
 		attrs := l.Attrs()
 		if attrs.Flags&net.FlagLoopback != 0 || len(attrs.HardwareAddr) != len(mac) {
 			continue
@@ -73,13 +86,30 @@ func RenewMACs(mac net.HardwareAddr) error {
 		if err := netlink.LinkSetHardwareAddr(l, own); err != nil {
 			return fmt.Errorf("give %s the address %s: %w", attrs.Name, own, err)
 		}
+		attrs.HardwareAddr = own
 	}
 	return nil
 }
 
+// find returns the device with that MAC address.
+func (d *Devices) find(mac net.HardwareAddr) (netlink.Link, error) {
+	has := func(l netlink.Link) bool { return bytes.Equal(l.Attrs().HardwareAddr, mac) }
+	i := slices.IndexFunc(d.links, has)
+	if i < 0 {
+		if err := d.List(); err != nil {
+			return nil, err
+		}
+		i = slices.IndexFunc(d.links, has)
+	}
+	if i < 0 {
+		return nil, fmt.Errorf("no network device has the address %s; the machine was started with another", mac)
+	}
+	return d.links[i], nil
+}
+
 // Apply sets the link up by netlink.
-func (n Network) Apply() error {
-	link, err := n.link()
+func (n Network) Apply(devices *Devices) error {
+	link, err := devices.find(n.MAC)
 	if err != nil {
 		return err
 	}
@@ -114,17 +144,4 @@ func (n Network) Apply() error {
 		}
 	}
 	return nil
-}
-
-func (n Network) link() (netlink.Link, error) {
-	links, err := netlink.LinkList()
-	if err != nil {
-		return nil, fmt.Errorf("list network devices: %w", err)
-	}
-	for _, l := range links {
-		if bytes.Equal(l.Attrs().HardwareAddr, n.MAC) {
-			return l, nil
-		}
-	}
-	return nil, fmt.Errorf("no network device has the address %s; the machine was started with another", n.MAC)
 }

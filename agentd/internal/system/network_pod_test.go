@@ -48,7 +48,7 @@ func TestGatewaysOutsideOfThePrefix(t *testing.T) {
 		Gateways:  []netip.Addr{netip.MustParseAddr("169.254.127.1"), netip.MustParseAddr("fd6d:7362::1")},
 	}
 	for range 2 { // a restored machine's is applied again
-		if err := n.Apply(); err != nil {
+		if err := n.Apply(new(Devices)); err != nil {
 			t.Fatal(err)
 		}
 	}

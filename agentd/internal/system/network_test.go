@@ -36,8 +36,12 @@ func TestI18_MACsAreRenewed(t *testing.T) {
 		return all
 	}
 	seen := []map[string]net.HardwareAddr{addresses()}
+	var listed Devices // once, as before a machine is saved
+	if err := listed.List(); err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
-		if err := RenewMACs(net.HardwareAddr{2, 0, 0, 0, 0, 1}); err != nil {
+		if err := listed.RenewMACs(net.HardwareAddr{2, 0, 0, 0, 0, 1}); err != nil {
 			t.Fatal(err)
 		}
 		now := addresses()
@@ -52,5 +56,16 @@ func TestI18_MACsAreRenewed(t *testing.T) {
 			}
 		}
 		seen = append(seen, now)
+	}
+	for name, d := range map[string]*Devices{"listed before": &listed, "listed now": {}} {
+		for _, own := range []string{"own0", "own1"} {
+			l, err := d.find(addresses()[own])
+			if err != nil || l.Attrs().Name != own {
+				t.Errorf("%s, by its new address: %v, %v", name, l, err)
+			}
+		}
+		if l, err := d.find(seen[0]["own0"]); err == nil {
+			t.Errorf("%s: %s is found by the address that it had", name, l.Attrs().Name)
+		}
 	}
 }

@@ -19,6 +19,7 @@ type Cgroups struct {
 
 	mu      sync.Mutex
 	next    uint64
+	ready   *Cgroup  // the next one; nil for none
 	lingers []string // groups whose exec is over and that still hold processes
 }
 
@@ -52,6 +53,15 @@ func NewCgroups(mount string, limits Limits) (*Cgroups, error) {
 	return &Cgroups{root: root}, nil
 }
 
+// Prepare makes the group that New gives next. Where it can't, New tries again.
+func (c *Cgroups) Prepare() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ready == nil {
+		c.ready, _ = c.make()
+	}
+}
+
 // Cgroup is the control group of one exec.
 type Cgroup struct {
 	all  *Cgroups
@@ -64,6 +74,14 @@ func (c *Cgroups) New() (*Cgroup, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sweep()
+	if ready := c.ready; ready != nil {
+		c.ready = nil
+		return ready, nil
+	}
+	return c.make()
+}
+
+func (c *Cgroups) make() (*Cgroup, error) {
 	c.next++
 	path := filepath.Join(c.root, "exec-"+strconv.FormatUint(c.next, 10))
 	if err := os.Mkdir(path, 0o755); err != nil { //nolint:gosec // the workload may look

@@ -137,3 +137,30 @@ func TestFilesOfGroupsAreRead(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestGroupsAreEachExecsOwn: the first is made before it is asked for.
+func TestGroupsAreEachExecsOwn(t *testing.T) {
+	t.Parallel()
+	top := t.TempDir()
+	all, err := NewCgroups(top, Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all.Prepare()
+	ready, err := os.ReadDir(filepath.Join(top, "msb"))
+	if err != nil || !slices.ContainsFunc(ready, func(e os.DirEntry) bool { return e.IsDir() }) {
+		t.Errorf("no group is ready: %v, %v", ready, err)
+	}
+	var paths []string
+	for range 3 {
+		g, err := all.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = g.dir.Close() })
+		if _, err := os.Stat(g.path); err != nil || slices.Contains(paths, g.path) {
+			t.Errorf("%s is of another exec, or not there: %v", g.path, err)
+		}
+		paths = append(paths, g.path)
+	}
+}
