@@ -80,6 +80,9 @@ func compare(t *testing.T, seen map[string]string, what, got string) {
 func TestVMColdGuestsAreBooted(t *testing.T) {
 	sb := start(t, func(c *sandbox.Config) { c.Cold = true })
 	addressesAreTheHosts(t, sb)
+	if got, _, err := sh(t, sb, "grep -q 'QEMU TCG CPU' /proc/cpuinfo && grep cx16 /proc/cpuinfo"); got != "" {
+		t.Errorf("an emulated guest's kernel has an instruction whose flags QEMU gets wrong: %q, %v", got, err)
+	}
 	if got, _, err := sh(t, sb, "uname -s"); err != nil || strings.TrimSpace(got) != "Linux" || sb.Info().Restored {
 		t.Errorf("%q, %v, restored %v", got, err, sb.Info().Restored)
 	}

@@ -84,6 +84,9 @@ func (b *Backend) configure(spec *vm.Spec) (*config, error) {
 		Cmdline: spec.KernelCmdline(), CPUs: uint8(spec.CPUs), MemoryMiB: uint32(spec.MemoryMiB),
 		AgentFD: agentFD, DirectoriesFD: dirsFD, ConsoleFD: consoleFD, NetFD: -1,
 	}
+	if vm.Emulated() {
+		c.Cmdline += vm.NoCMPXCHG16B
+	}
 	if spec.Net != nil {
 		c.NetFD, c.MAC = netFD, spec.Net.MAC
 	}

@@ -36,7 +36,7 @@ func args(binary, kernel, cmdline string, spec *vm.Spec, accel accel, fd fds) []
 		"-chardev", fmt.Sprintf("socket,id=dirs,fd=%d", fd.dirs), "-device", "virtserialport,chardev=dirs,name="+vm.DirectoryPort,
 	)
 	if fd.state == 0 { // the kernel of a saved machine is in its memory
-		argv = append(argv, "-kernel", kernel, "-append", cmdline)
+		argv = append(argv, "-kernel", kernel, "-append", cmdline+accel.kernelArguments())
 	}
 	argv = append(argv, disks(spec.Disks)...)
 	return append(argv, network(spec.Net, fd.net)...)
@@ -101,6 +101,14 @@ func (a accel) options() []string {
 	// emulation does each byte of a "rep movsb" by itself, three times slower
 	// or more.
 	return []string{"-accel", "tcg,thread=multi", "-cpu", "max,svm=off,vmx=off,erms=off"}
+}
+
+// kernelArguments are what the guest's kernel gets beside the Spec's.
+func (a accel) kernelArguments() string {
+	if a == onKVM && !vm.Emulated() {
+		return ""
+	}
+	return vm.NoCMPXCHG16B
 }
 
 // disks lists the disks in order: QEMU gives the guest's kernel virtio-mmio

@@ -55,3 +55,15 @@ func TestPathsCannotAddOptions(t *testing.T) {
 		t.Errorf("argv %q lacks %q", argv, want)
 	}
 }
+
+// TestEmulatedKernelsDoWithoutCMPXCHG16B: QEMU gets its flags wrong; where the CPU is a real one, kernels have it.
+func TestEmulatedKernelsDoWithoutCMPXCHG16B(t *testing.T) {
+	t.Parallel()
+	spec := &vm.Spec{CPUs: 1, MemoryMiB: 128}
+	for a, want := range map[accel]bool{emulated: true, emulatedInTurn: true, onKVM: vm.Emulated()} {
+		argv := args("/qemu", "/kernel", "console=x", spec, a, fds{agent: 6, console: 7})
+		if got := slices.Contains(argv, "console=x clearcpuid=cx16"); got != want {
+			t.Errorf("%v of %q is %v, want %v", a, argv, got, want)
+		}
+	}
+}
