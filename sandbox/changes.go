@@ -204,7 +204,12 @@ func (s *Sandbox) CheckReach(guest string) error {
 	if !s.review {
 		return nil
 	}
-	st, err := loadStored(s.home, s.name)
+	return s.home.CheckReach(s.name, guest)
+}
+
+// CheckReach is Sandbox.CheckReach before Review, of a sandbox that is stopped.
+func (h *Home) CheckReach(name, guest string) error {
+	st, err := loadStored(h, name)
 	if err != nil {
 		return Fail(err)
 	}
@@ -213,12 +218,12 @@ func (s *Sandbox) CheckReach(guest string) error {
 	}
 	for _, d := range st.Directories {
 		if below(d.Guest) {
-			return fmt.Errorf("%w: %s is in %s of this machine, which a sandbox that is stopped does not have; copy there, or `msb start %s` first", ErrCopy, guest, d.Host, s.name)
+			return fmt.Errorf("%w: %s is in %s of this machine, which a sandbox that is stopped does not have; copy there, or `msb start %s` first", ErrCopy, guest, d.Host, name)
 		}
 	}
 	for _, t := range st.Tmpfs {
 		if below(t.Path) {
-			return fmt.Errorf("%w: %s is in the guest's memory (--tmpfs %s), which a sandbox that is stopped does not have; `msb start %s` first", ErrCopy, guest, t.Path, s.name)
+			return fmt.Errorf("%w: %s is in the guest's memory (--tmpfs %s), which a sandbox that is stopped does not have; `msb start %s` first", ErrCopy, guest, t.Path, name)
 		}
 	}
 	return nil

@@ -109,7 +109,7 @@ func copyFiles(ctx context.Context, ui *ui, src, dst string, o sandbox.CopyOptio
 		return err
 	}
 	return copyBetween(ctx, ui, from, to, o, func(ctx context.Context, home *sandbox.Home, name string) (*sandbox.Sandbox, error) {
-		return openForFiles(ctx, ui, home, name)
+		return openForFiles(ctx, ui, home, name, from.guestPath()+to.guestPath())
 	})
 }
 
@@ -139,6 +139,9 @@ func copyBetween(ctx context.Context, ui *ui, from, to place, o sandbox.CopyOpti
 			return err
 		}
 	}
+	if err := checkHere(from, to); err != nil {
+		return err
+	}
 	home, err := sandbox.OpenHome("")
 	if err != nil {
 		return err
@@ -156,6 +159,19 @@ func copyBetween(ctx context.Context, ui *ui, from, to place, o sandbox.CopyOpti
 	}
 	noteSkipped(ui, report)
 	return plainError(err)
+}
+
+// checkHere refuses what this machine alone can tell to be wrong, before a sandbox that is stopped is started for it.
+func checkHere(from, to place) error {
+	if from.name == "" && from.path != "-" {
+		if _, err := os.Lstat(from.path); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%w: there is no %s on this machine", sandbox.ErrCopy, from.path)
+		}
+	}
+	if to.name == "" && to.path == "-" && isTerminal(os.Stdout) {
+		return &copyUsage{"standard output is a terminal; send the archive to a file or a pipe"}
+	}
+	return nil
 }
 
 // tarInput checks the first header of a tar archive before anything is sent: for other input the guest would only report an
@@ -205,9 +221,6 @@ func transfer(ctx context.Context, sb *sandbox.Sandbox, archive io.Reader, from,
 	case from.name == "":
 		return sb.CopyTo(ctx, from.path, to.path, o)
 	case to.path == "-":
-		if isTerminal(os.Stdout) {
-			return sandbox.CopyReport{}, &copyUsage{"standard output is a terminal; send the archive to a file or a pipe"}
-		}
 		a, err := sb.Files().Pack(ctx, strings.TrimSuffix(from.path, "/."), "", o.Follow)
 		if err != nil {
 			return sandbox.CopyReport{}, err

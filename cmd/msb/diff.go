@@ -56,9 +56,12 @@ A sandbox that is stopped is started for it without network, and stopped again.`
 	return c
 }
 
-// openForFiles opens a sandbox for its files. One that is stopped takes its time, and says why.
-func openForFiles(ctx context.Context, ui *ui, home *sandbox.Home, name string) (*sandbox.Sandbox, error) {
+// openForFiles opens a sandbox for its files, those at guest if it is not "". One that is stopped takes its time, and says why.
+func openForFiles(ctx context.Context, ui *ui, home *sandbox.Home, name, guest string) (*sandbox.Sandbox, error) {
 	if st, err := home.Inspect(name); err == nil && !st.Running {
+		if err := home.CheckReach(name, guest); guest != "" && err != nil {
+			return nil, err
+		}
 		ui.note("%s is stopped: it is started for this, without network, and stopped again", name)
 	}
 	return home.Review(ctx, name, sandbox.StartOptions{Progress: progressbar.New(os.Stderr, progressMode(true))})
@@ -70,7 +73,7 @@ func withChanges(ctx context.Context, ui *ui, name string, do func([]*sandbox.Ch
 	if err != nil {
 		return err
 	}
-	sb, err := openForFiles(ctx, ui, home, name)
+	sb, err := openForFiles(ctx, ui, home, name, "")
 	if err != nil {
 		return err
 	}

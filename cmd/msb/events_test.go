@@ -40,6 +40,24 @@ func TestStartsForFilesAreAnnounced(t *testing.T) {
 	}
 }
 
+// TestNothingIsStartedForFaultyCopies: what this machine can tell to be wrong is said before a machine boots.
+func TestNothingIsStartedForFaultyCopies(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	env := []string{sandbox.EnvHome + "=" + home + "/home", "PATH=" + t.TempDir(), "MSB_LIBDIR=" + t.TempDir()}
+	if got := msb(t, env, "create", "-q", "--disk", "64M", "-v", t.TempDir()+":/work", "--tmpfs", "/mem", "web"); got.code != 0 {
+		t.Fatalf("create: %+v", got)
+	}
+	for line, want := range map[string]string{
+		"cp nosuch web:/x": "there is no nosuch on this machine", "cp web:/work/a .": "msb start web", "cp web:/mem/a .": "msb start web", "cp " + home + " web:/work/a": "msb start web",
+		"volume cp nosuch:/x .": "no such volume", "volume cp nosuch data:/x": "there is no nosuch on this machine",
+	} {
+		if got := msb(t, env, strings.Fields(line)...); got.code == 0 || !strings.Contains(got.err, want) || strings.Count(got.err, "\n") != 1 {
+			t.Errorf("msb %s: %+v, want %q", line, got, want)
+		}
+	}
+}
+
 func logged(t *testing.T, path string, evs ...audit.Event) {
 	t.Helper()
 	log, err := audit.OpenLog(path, audit.Options{MaxBytes: 400})

@@ -173,7 +173,7 @@ top. A sandbox without a network does it, which has the volume meanwhile.`,
 	}
 	c.Flags().BoolVarP(&o.Follow, "follow-link", "L", false, "copy what SRC leads to if it is a symbolic link")
 	c.Flags().BoolVarP(&o.KeepOwner, "archive", "a", false, "keep the owners' numbers in the volume")
-	c.Flags().BoolVarP(&ui.quiet, "quiet", "q", false, "do not name what was left out")
+	c.Flags().BoolVarP(&ui.quiet, "quiet", "q", false, "print errors alone: neither what was left out nor that a sandbox is started for it")
 	return c
 }
 
@@ -189,6 +189,9 @@ func copyVolume(ctx context.Context, ui *ui, src, dst string, o sandbox.CopyOpti
 		to.path = inVolume(to.path)
 	}
 	return copyBetween(ctx, ui, from, to, o, func(ctx context.Context, home *sandbox.Home, name string) (*sandbox.Sandbox, error) {
+		if _, err := home.Volumes().Inspect(name); err == nil {
+			ui.note("a sandbox without network is started for this")
+		}
 		sb, err := home.Volumes().Open(ctx, name, reads, sandbox.StartOptions{})
 		if err != nil {
 			return nil, err
