@@ -204,11 +204,11 @@ func (s *Sandbox) CheckReach(guest string) error {
 	if !s.review {
 		return nil
 	}
-	return s.home.CheckReach(s.name, guest)
+	return CheckReach(s.home, s.name, guest)
 }
 
 // CheckReach is Sandbox.CheckReach before Review, of a sandbox that is stopped.
-func (h *Home) CheckReach(name, guest string) error {
+func CheckReach(h *Home, name, guest string) error {
 	st, err := loadStored(h, name)
 	if err != nil {
 		return Fail(err)

@@ -15,10 +15,10 @@ func TestStoppedSandboxesLackMounts(t *testing.T) {
 	cfg := operation{Home: h.Dir(), Name: "a", Root: t.TempDir()}.config()
 	cfg.Directories, cfg.Tmpfs = []Directory{{Host: shared, Guest: "/work"}}, []Tmpfs{{Path: "/mem"}}
 	must(t, Create(t.Context(), cfg))
-	if err := h.CheckReach("a", "/work/x"); !errors.Is(err, ErrCopy) {
+	if err := CheckReach(h, "a", "/work/x"); !errors.Is(err, ErrCopy) {
 		t.Errorf("before it is started: %v", err)
 	}
-	must(t, h.CheckReach("a", "/workshop"))
+	must(t, CheckReach(h, "a", "/workshop"))
 	s, err := h.Review(t.Context(), "a", StartOptions{})
 	must(t, err)
 	for _, path := range []string{"/work", "/work/x", "/root/../work/", "/mem/.", "/mem/deep/x"} {

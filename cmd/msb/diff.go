@@ -59,7 +59,7 @@ A sandbox that is stopped is started for it without network, and stopped again.`
 // openForFiles opens a sandbox for its files, those at guest if it is not "". One that is stopped takes its time, and says why.
 func openForFiles(ctx context.Context, ui *ui, home *sandbox.Home, name, guest string) (*sandbox.Sandbox, error) {
 	if st, err := home.Inspect(name); err == nil && !st.Running {
-		if err := home.CheckReach(name, guest); guest != "" && err != nil {
+		if err := sandbox.CheckReach(home, name, guest); guest != "" && err != nil {
 			return nil, err
 		}
 		ui.note("%s is stopped: it is started for this, without network, and stopped again", name)
