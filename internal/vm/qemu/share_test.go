@@ -33,10 +33,10 @@ func savedMemory(t *testing.T) (*share, *os.File) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s, sharedMemory(t, shareTestBytes, true)
+	return s, sharedMemory(t, shareTestBytes, seals)
 }
 
-func sharedMemory(t *testing.T, size int64, sealed bool) *os.File {
+func sharedMemory(t *testing.T, size int64, with int) *os.File {
 	t.Helper()
 	memory, err := newMemory("memory", size)
 	if err != nil {
@@ -45,10 +45,8 @@ func sharedMemory(t *testing.T, size int64, sealed bool) *os.File {
 	if _, err := memory.WriteAt([]byte("saved"), 4096); err != nil {
 		t.Fatal(err)
 	}
-	if sealed {
-		if err := seal(memory); err != nil {
-			t.Fatal(err)
-		}
+	if _, err := unix.FcntlInt(memory.Fd(), unix.F_ADD_SEALS, with); err != nil {
+		t.Fatal(err)
 	}
 	return memory
 }
@@ -118,12 +116,18 @@ func TestMemoryIsLentUntilTheMachineEnds(t *testing.T) {
 // same template.
 func TestI18_MemoryOfOthersIsJudged(t *testing.T) {
 	t.Parallel()
+	sealedWith := func(size int64, with int) func(t *testing.T) *os.File {
+		return func(t *testing.T) *os.File { t.Helper(); return sharedMemory(t, size, with) }
+	}
 	for name, tt := range map[string]struct {
 		change func(s *share)
 		memory func(t *testing.T) *os.File
 	}{
-		"not sealed":          {memory: func(t *testing.T) *os.File { t.Helper(); return sharedMemory(t, shareTestBytes, false) }},
-		"of another size":     {memory: func(t *testing.T) *os.File { t.Helper(); return sharedMemory(t, shareTestBytes+4096, true) }},
+		"not sealed":          {memory: sealedWith(shareTestBytes, 0)},
+		"writable":            {memory: sealedWith(shareTestBytes, seals&^unix.F_SEAL_WRITE)},
+		"shrinkable":          {memory: sealedWith(shareTestBytes, seals&^unix.F_SEAL_SHRINK)},
+		"growable":            {memory: sealedWith(shareTestBytes, seals&^unix.F_SEAL_GROW)},
+		"of another size":     {memory: sealedWith(shareTestBytes+4096, seals)},
 		"of another template": {change: func(s *share) { s.key[31]++ }},
 		"a plain file": {memory: func(t *testing.T) *os.File {
 			t.Helper()
@@ -153,6 +157,44 @@ func TestI18_MemoryOfOthersIsJudged(t *testing.T) {
 				t.Errorf("%s was taken", got.Name())
 			}
 		})
+	}
+}
+
+// TestI18_MemoryOfFormerTemplatesIsNotTaken: the state of a template that was made again is that of another machine, under the
+// same name. The twin is the template as it was.
+func TestI18_MemoryOfFormerTemplatesIsNotTaken(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(path string) error
+		taken  bool
+	}{
+		"as it was": {func(string) error { return nil }, true},
+		"made again": {func(path string) error {
+			return errors.Join(os.WriteFile(path+".new", nil, 0o600), os.Rename(path+".new", path))
+		}, false},
+		"written to": {func(path string) error { return os.Truncate(path, 1) }, false},
+	} {
+		s, memory := savedMemory(t)
+		lend(t, s, memory)
+		if err := tt.change(s.path); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(s.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		now, err := shareOf(s.path, f, shareTestBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := now.borrow()
+		if err == nil {
+			_ = got.Close()
+		}
+		if (err == nil) != tt.taken {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

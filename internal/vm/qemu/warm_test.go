@@ -4,6 +4,7 @@ package qemu
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -154,6 +156,70 @@ func sealed(t *testing.T, pid int) (inode uint64) {
 		t.Error("the VMM holds no memory of ours")
 	}
 	return inode
+}
+
+// TestI18_SavedMachinesAreNamedForWhatTheyHold: a copy runs the programs of the machine that was saved and knows its sizes. What
+// is a sandbox's own makes no other name.
+func TestI18_SavedMachinesAreNamedForWhatTheyHold(t *testing.T) {
+	t.Parallel()
+	_, cache := warm(t)
+	prefix, disks := t.TempDir(), t.TempDir()
+	binary, module := filepath.Join(prefix, "bin", "qemu"), filepath.Join(prefix, "lib", "qemu", "accel-tcg-x86_64.so")
+	agent, second, third := filepath.Join(disks, "agent"), filepath.Join(disks, "second"), filepath.Join(disks, "third")
+	for _, path := range []string{binary, module, agent, second, third} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("content"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := New(Config{CacheDir: cache, find: func() (string, error) { return binary, nil }, probeKVM: func() error { return vm.ErrUnsupported }})
+	kernel, err := b.kernel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	touch := func(path string) func(*vm.Spec) error {
+		return func(*vm.Spec) error { return os.Chtimes(path, time.Time{}, time.Unix(1, 0)) }
+	}
+	for _, tt := range []struct { // each change is of the files as the one before left them
+		what   string
+		change func(*vm.Spec) error
+		same   bool
+	}{
+		{"nothing", func(*vm.Spec) error { return nil }, true},
+		{"what is on a disk", func(*vm.Spec) error { return os.WriteFile(second, []byte("CONTENT"), 0o600) }, true},
+		{"another disk as large", func(s *vm.Spec) error { s.Disks[1].Path, s.Disks[1].ID = third, "third"; return nil }, true},
+		{"its card", func(s *vm.Spec) error { s.Net.MAC = net.HardwareAddr{2, 0, 0, 0, 0, 7}; return nil }, true},
+		{"the agent's disk", touch(agent), false},
+		{"the agent's disk, of the same time", func(*vm.Spec) error {
+			return errors.Join(os.WriteFile(agent+".new", []byte("CONTENT"), 0o600), touch(agent+".new")(nil), os.Rename(agent+".new", agent))
+		}, false},
+		{"QEMU", touch(binary), false},
+		{"a module of QEMU's", touch(module), false},
+		{"the kernel", touch(kernel), false},
+		{"a disk's size", func(*vm.Spec) error { return os.Truncate(second, 4096) }, false},
+		{"a disk less", func(s *vm.Spec) error { s.Disks = s.Disks[:1]; return nil }, false},
+		{"a disk that is only read", func(s *vm.Spec) error { s.Disks[1].ReadOnly = true; return nil }, false},
+		{"CPUs", func(s *vm.Spec) error { s.CPUs++; return nil }, false},
+		{"memory", func(s *vm.Spec) error { s.MemoryMiB++; return nil }, false},
+		{"the command line", func(s *vm.Spec) error { s.Cmdline = append(s.Cmdline, "quiet"); return nil }, false},
+		{"no card", func(s *vm.Spec) error { s.Net = nil; return nil }, false},
+	} {
+		name := func(change func(*vm.Spec) error) string {
+			spec := vm.Spec{CPUs: 1, MemoryMiB: 256, Disks: []vm.Disk{{Path: agent, ReadOnly: true, ID: "agent"}, {Path: second, ID: "second"}}, Net: &vm.Net{MAC: net.HardwareAddr{2, 0, 0, 0, 0, 9}}}
+			err := change(&spec)
+			path := ""
+			if err == nil {
+				path, err = b.templatePath(&spec)
+			}
+			if err != nil {
+				t.Fatal(tt.what, err)
+			}
+			return path
+		}
+		before := name(func(*vm.Spec) error { return nil })
+		if after := name(tt.change); (before == after) != tt.same {
+			t.Errorf("with %s changed, the same name: %t", tt.what, before == after)
+		}
+	}
 }
 
 // TestDamagedTemplatesAreMadeAgain damages the saved machine in the cache in every way that reading must notice.
