@@ -149,3 +149,24 @@ func TestRawFilesEndWithTheStream(t *testing.T) {
 		t.Errorf("read %d, %v", n, err)
 	}
 }
+
+// TestRawFilesWriteAll: a message that is longer than what the other end takes at once goes on where it was cut.
+func TestRawFilesWriteAll(t *testing.T) {
+	t.Parallel()
+	f, other := pair(t, unix.SOCK_STREAM)
+	want := content(4 << 20)
+	wrote := make(chan error, 1)
+	go func() {
+		n, err := f.Write(want)
+		if err == nil && n != len(want) {
+			err = io.ErrShortWrite
+		}
+		wrote <- err
+	}()
+	if got := readFull(t, other, len(want)); !bytes.Equal(got, want) {
+		t.Error("other bytes came than were written")
+	}
+	if err := <-wrote; err != nil {
+		t.Error(err)
+	}
+}

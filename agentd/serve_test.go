@@ -54,6 +54,18 @@ func TestHandshakeThatFailsEndsTheSession(t *testing.T) {
 	}
 }
 
+// TestHandshakesAnswerTheGuestsClock: what it was to be set to says nothing of a clock that could not be set.
+func TestHandshakesAnswerTheGuestsClock(t *testing.T) {
+	c, before := rawClient(t, newSession(t)), time.Now()
+	resp, err := c.Handshake(t.Context(), &agentpb.HandshakeRequest{MinVersion: agentpb.MinVersion, MaxVersion: agentpb.MaxVersion, ClockUnixNs: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := time.Unix(0, resp.GetClockUnixNs()); got.Before(before) || got.After(time.Now()) {
+		t.Errorf("clock %s", got)
+	}
+}
+
 // rawClient is a host that does not keep to the order of calls.
 func rawClient(t *testing.T, s *session) agentpb.AgentClient {
 	t.Helper()
@@ -299,7 +311,8 @@ func TestControlCalls(t *testing.T) {
 	if _, err := s.SetClock(t.Context(), time.Unix(0, 0)); !errors.Is(err, agentclient.ErrRefused) {
 		t.Errorf("got %v", err)
 	}
-	if st, err := s.Stats(t.Context()); err != nil || st.Processes != 7 || st.MaxExecs != maxExecs || st.Clock.IsZero() {
+	before := time.Now()
+	if st, err := s.Stats(t.Context()); err != nil || st.Processes != 7 || st.MaxExecs != maxExecs || st.Clock.Before(before) || st.Clock.After(time.Now()) {
 		t.Errorf("got %+v, %v", st, err)
 	}
 }
