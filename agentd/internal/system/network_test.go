@@ -5,7 +5,9 @@ package system
 import (
 	"bytes"
 	"net"
+	"os"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -66,6 +68,44 @@ func TestI18_MACsAreRenewed(t *testing.T) {
 		}
 		if l, err := d.find(seen[0]["own0"]); err == nil {
 			t.Errorf("%s: %s is found by the address that it had", name, l.Attrs().Name)
+		}
+	}
+}
+
+// TestI4_RoutersGiveNoAddresses: what the kernel makes of router advertisements by itself is off for the machine's devices,
+// and is as it was for those that come later.
+func TestI4_RoutersGiveNoAddresses(t *testing.T) {
+	runtime.LockOSThread() // never unlocked: the thread ends with the test, and its namespace with it
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal("it needs root, as make test does: ", err)
+	}
+	tap := func(name string) {
+		if err := netlink.LinkAdd(&netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: netlink.TUNTAP_MODE_TAP}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setting := func(device, key string) string {
+		b, err := os.ReadFile("/proc/sys/net/ipv6/conf/" + device + "/" + key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(b))
+	}
+	tap("own0")
+	keys, before := []string{"accept_ra", "autoconf", "accept_dad", "dad_transmits"}, map[string]string{}
+	for _, key := range keys {
+		before[key] = setting("default", key)
+		if err := setSysctl("net/ipv6/conf/own0/"+key, "1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	NoAutoconf()
+	tap("later0")
+	for _, key := range keys {
+		for device, want := range map[string]string{"own0": "0", "later0": before[key]} {
+			if got := setting(device, key); got != want {
+				t.Errorf("%s of %s is %s, want %s", key, device, got, want)
+			}
 		}
 	}
 }
