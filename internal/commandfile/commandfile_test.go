@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -68,4 +69,43 @@ func TestScriptsOfOneNameComeOneAfterTheOther(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestI14_FilesThatComeMeanwhileStay: another process makes a file of the same name while a script is written. One of the two
+// has it, and the other is refused.
+func TestI14_FilesThatComeMeanwhileStay(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	lost := 0
+	for i := range 50 {
+		path := filepath.Join(dir, strconv.Itoa(i))
+		done := make(chan error, 1)
+		go func() { done <- Put(path, "script") }()
+		for written := []string{}; len(written) == 0 && len(done) == 0; { // it has found the name free then
+			var err error
+			if written, err = filepath.Glob(filepath.Join(dir, prefix+"*")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err == nil {
+			_, err = f.WriteString("theirs")
+			err = errors.Join(err, f.Close())
+		}
+		refused := <-done
+		want := "theirs"
+		if err != nil {
+			want = Begin + "script"
+		}
+		if b, readErr := os.ReadFile(path); readErr != nil || string(b) != want || (err == nil) != (refused != nil) {
+			t.Fatalf("it holds %q, want %q; theirs: %v, the script: %v", b, want, err, refused)
+		}
+		if err == nil {
+			lost++
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, prefix+"*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	t.Logf("of 50 scripts, %d came too late", lost)
 }
