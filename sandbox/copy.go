@@ -51,6 +51,11 @@ var ErrCopy = errors.New("copy")
 // contents tells whether a path names what is in a directory, as DIR/. does.
 func contents(p string) bool { return p == "." || p == "/" || strings.HasSuffix(p, "/.") }
 
+// follows tells whether a copy is of what a link at src leads to.
+func (o CopyOptions) follows(src string) bool {
+	return o.Follow || contents(src) || strings.HasSuffix(src, "/")
+}
+
 // target is where a copy goes: the name under a directory that exists.
 type target struct{ dir, name string }
 
@@ -77,9 +82,10 @@ func targetOf(src, base string, srcDir bool, dst string, st fs.FileInfo) (target
 // rules: into dst if that is a directory, else as dst; src ending in "/." copies
 // what is in a directory. Symbolic links stay what they are.
 func (s *Sandbox) CopyTo(ctx context.Context, src, dst string, o CopyOptions) (CopyReport, error) {
-	real, err := filepath.Abs(src)
-	if err == nil && (o.Follow || contents(src) || strings.HasSuffix(src, "/")) {
-		real, err = filepath.EvalSymlinks(real)
+	named, err := filepath.Abs(src)
+	real := named
+	if err == nil && o.follows(src) {
+		real, err = filepath.EvalSymlinks(named)
 	}
 	var st fs.FileInfo
 	if err == nil {
@@ -99,7 +105,7 @@ func (s *Sandbox) CopyTo(ctx context.Context, src, dst string, o CopyOptions) (C
 	if err != nil {
 		return CopyReport{}, err
 	}
-	to, err := targetOf(src, filepath.Base(real), st.IsDir(), dst, there)
+	to, err := targetOf(src, filepath.Base(named), st.IsDir(), dst, there)
 	if err != nil {
 		return CopyReport{}, err
 	}
@@ -171,7 +177,7 @@ func (s *Sandbox) CopyFrom(ctx context.Context, src, dst string, o CopyOptions) 
 	if err := s.CheckReach(src); err != nil {
 		return CopyReport{}, err
 	}
-	st, err := guest.Stat(ctx, strings.TrimSuffix(src, "/."), o.Follow || contents(src) || strings.HasSuffix(src, "/"))
+	st, err := guest.Stat(ctx, strings.TrimSuffix(src, "/."), o.follows(src))
 	if err != nil {
 		return CopyReport{}, err
 	}
@@ -195,7 +201,7 @@ func (s *Sandbox) CopyFrom(ctx context.Context, src, dst string, o CopyOptions) 
 	if err != nil {
 		return CopyReport{}, err
 	}
-	in, err := guest.Pack(ctx, strings.TrimSuffix(src, "/."), "", o.Follow || contents(src))
+	in, err := guest.Pack(ctx, strings.TrimSuffix(src, "/."), "", o.follows(src))
 	if err != nil {
 		return CopyReport{}, err
 	}
