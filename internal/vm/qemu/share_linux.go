@@ -90,8 +90,13 @@ func (s *share) ask(path string) (*os.File, error) {
 	if err := conn.SetDeadline(time.Now().Add(shareWait)); err != nil {
 		return nil, err
 	}
-	key, oob := make([]byte, len(s.key)), make([]byte, unix.CmsgSpace(4))
-	n, oobn, _, _, err := conn.(*net.UnixConn).ReadMsgUnix(key, oob)
+	return s.take(conn.(*net.UnixConn))
+}
+
+// take receives what lend sends.
+func (s *share) take(conn *net.UnixConn) (*os.File, error) {
+	key, oob := make([]byte, len(s.key)), make([]byte, unix.CmsgLen(4)) // the padding of CmsgSpace has room for another
+	n, oobn, _, _, err := conn.ReadMsgUnix(key, oob)
 	if err != nil {
 		return nil, err
 	}

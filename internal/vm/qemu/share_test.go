@@ -104,8 +104,9 @@ func TestMemoryIsLentUntilTheMachineEnds(t *testing.T) {
 		_ = got.Close()
 	}
 	end()
-	for len(sockets(t, s)) > 0 { // until the test's time is over
-		time.Sleep(time.Millisecond)
+	for open := true; open || len(sockets(t, s)) > 0; time.Sleep(time.Millisecond) { // until the test's time is over
+		_, err := memory.Stat()
+		open = err == nil
 	}
 	if _, err := s.borrow(); err == nil {
 		t.Error("it is lent on")
@@ -157,6 +158,50 @@ func TestI18_MemoryOfOthersIsJudged(t *testing.T) {
 				t.Errorf("%s was taken", got.Name())
 			}
 		})
+	}
+}
+
+// TestOneDescriptorIsTakenOfSeveral: others that come with it would stay open here.
+func TestOneDescriptorIsTakenOfSeveral(t *testing.T) {
+	t.Parallel()
+	s, memory := savedMemory(t)
+	defer memory.Close()
+	second, err := newMemory("second-descriptor", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fds[1])
+	theirs := os.NewFile(uintptr(fds[0]), "theirs")
+	conn, err := net.FileConn(theirs)
+	if err := errors.Join(err, theirs.Close()); err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := unix.Sendmsg(fds[1], s.key[:], unix.UnixRights(int(memory.Fd()), int(second.Fd())), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.take(conn.(*net.UnixConn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = got.Close()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := 0
+	for _, e := range entries {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && strings.Contains(to, "second-descriptor") {
+			open++
+		}
+	}
+	if open != 1 {
+		t.Errorf("the second one is open %d times", open)
 	}
 }
 
