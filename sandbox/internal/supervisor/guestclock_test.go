@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -180,6 +181,19 @@ func TestClockOfAHandshakeIsLookedAtWhereItMayBeOff(t *testing.T) {
 	} {
 		if exact(behind) != want {
 			t.Errorf("%v behind: exact is %v", behind, !want)
+		}
+	}
+}
+
+// TestSandboxesAreReadyOnceTheirClockIsRight: what runs first may look at certificates.
+func TestSandboxesAreReadyOnceTheirClockIsRight(t *testing.T) {
+	t.Parallel()
+	for _, behind := range []time.Duration{0, time.Hour, -time.Hour} {
+		g := &guestVM{behind: &atomic.Int64{}}
+		g.behind.Store(int64(behind))
+		_, info := superviseFake(t, g, newPlan(t, t.TempDir(), ""))
+		if off := time.Duration(g.behind.Load()); info == nil || off.Abs() > time.Minute {
+			t.Errorf("%s behind, it is ready: %t, %s behind", behind, info != nil, off)
 		}
 	}
 }

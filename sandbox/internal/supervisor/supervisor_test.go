@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -42,8 +43,9 @@ type guestVM struct {
 	done      chan struct{}
 	over      sync.Once
 	shutdowns int
-	paused    atomic.Bool  // its machine is
-	did       func(string) // is told what the guest does; nil: it has no files and runs nothing
+	paused    atomic.Bool   // its machine is
+	behind    *atomic.Int64 // nanoseconds, of its clock; nil: it has no numbers
+	did       func(string)  // is told what the guest does; nil: it has no files and runs nothing
 }
 
 func (*guestVM) Name() string                    { return "fake" }
@@ -81,7 +83,23 @@ func (g *guestVM) Wait(ctx context.Context) error {
 
 func (g *guestVM) Handshake(_ context.Context, r *agentpb.HandshakeRequest) (*agentpb.HandshakeResponse, error) {
 	g.greeting = r
-	return &agentpb.HandshakeResponse{Version: agentpb.MaxVersion, Kernel: "6.0-test", Warnings: []string{"a warning"}}, g.refuse
+	answer := &agentpb.HandshakeResponse{Version: agentpb.MaxVersion, Kernel: "6.0-test", Warnings: []string{"a warning"}}
+	if g.behind != nil {
+		answer.ClockUnixNs = time.Now().UnixNano() - g.behind.Load()
+	}
+	return answer, g.refuse
+}
+
+func (g *guestVM) Stats(context.Context, *agentpb.StatsRequest) (*agentpb.StatsResponse, error) {
+	if g.behind == nil {
+		return nil, grpcstatus.Error(codes.Unimplemented, "no numbers")
+	}
+	return &agentpb.StatsResponse{ClockUnixNs: time.Now().UnixNano() - g.behind.Load()}, nil
+}
+
+func (g *guestVM) SetClock(_ context.Context, r *agentpb.SetClockRequest) (*agentpb.SetClockResponse, error) {
+	g.behind.Store(time.Now().UnixNano() - r.GetClockUnixNs())
+	return &agentpb.SetClockResponse{}, nil
 }
 
 func (g *guestVM) Shutdown(context.Context, *agentpb.ShutdownRequest) (*agentpb.ShutdownResponse, error) {
@@ -148,8 +166,8 @@ func superviseFake(t *testing.T, g *guestVM, p *state.Plan, change ...func(*supe
 		client, err := agentclient.Attach(caller)
 		must(t, err)
 		t.Cleanup(func() { _ = client.Close() })
-		if _, err := client.Stats(t.Context()); err == nil { // the proxy waits for a caller's first bytes
-			t.Error("a guest without numbers gives some")
+		if _, err := client.Stats(t.Context()); (err == nil) != (g.behind != nil) { // the proxy waits for a caller's first bytes
+			t.Errorf("a guest without numbers gives some, or one with numbers none: %v", err)
 		}
 	}
 	return s, info
