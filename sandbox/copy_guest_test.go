@@ -134,6 +134,17 @@ func entries(t *testing.T, list ...tar.Header) []byte {
 	return b.Bytes()
 }
 
+// aRoomOf1MiB is a directory in a file system of its own: how much may be copied depends on what is free.
+func aRoomOf1MiB(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,nr_inodes=0"); err != nil {
+		t.Fatal("it needs root, as make test does: ", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
 // TestI14_CopiesFromGuestsHaveNoSetID: whoever may run them would have the rights of whom they belong to here.
 func TestI14_CopiesFromGuestsHaveNoSetID(t *testing.T) {
 	t.Parallel()
@@ -149,7 +160,7 @@ func TestI14_CopiesFromGuestsHaveNoSetID(t *testing.T) {
 			"x", map[string]fs.FileMode{"": fs.ModeDir | 0o755, "y": 0o711, "z": fs.ModeDir | 0o750},
 		},
 	} {
-		dir := t.TempDir()
+		dir := aRoomOf1MiB(t)
 		_, err := sandboxOf(t, &fileGuest{mode: c.mode, archive: entries(t, c.sent...), report: &agentpb.TreeReport{}}).CopyFrom(t.Context(), "/"+c.copy, dir, CopyOptions{KeepOwner: true})
 		must(t, err)
 		for name, want := range c.modes {
@@ -164,11 +175,7 @@ func TestI14_CopiesFromGuestsHaveNoSetID(t *testing.T) {
 // bytes of the archive's. The twin is as many as there is room for.
 func TestI11_CopiesFromGuestsFillNoDisk(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,nr_inodes=0"); err != nil {
-		t.Fatal("it needs root, as make test does: ", err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	dir := aRoomOf1MiB(t)
 	many := func(n int) []tar.Header {
 		all := []tar.Header{{Name: "x/", Typeflag: tar.TypeDir}}
 		for range n {
@@ -197,7 +204,7 @@ func TestCopiesFromGuestsTellWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
 	sent := entries(t, tar.Header{Name: "x/", Typeflag: tar.TypeDir, Mode: 0o755}, tar.Header{Name: "x/fifo", Typeflag: tar.TypeFifo}, tar.Header{Name: "x/f", Typeflag: tar.TypeReg})
 	g := &fileGuest{mode: aDirectory, archive: sent, report: &agentpb.TreeReport{Entries: 9, Skipped: []string{"x/socket"}, SkippedMore: 3}}
-	got, err := sandboxOf(t, g).CopyFrom(t.Context(), "/x", t.TempDir(), CopyOptions{})
+	got, err := sandboxOf(t, g).CopyFrom(t.Context(), "/x", aRoomOf1MiB(t), CopyOptions{})
 	if want := (CopyReport{Entries: 2, Skipped: []string{"fifo", "x/socket"}, SkippedMore: 3}); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
@@ -212,7 +219,7 @@ func TestCopiesFromGuestsFollowAsLooked(t *testing.T) {
 	}{"/l": {"/l", false}, "/l/": {"/l/", true}, "/l/.": {"/l", true}} {
 		for _, follow := range []bool{true, false} {
 			g := &fileGuest{mode: aDirectory, archive: entries(t, tar.Header{Name: "l/", Typeflag: tar.TypeDir}), report: &agentpb.TreeReport{}}
-			_, err := sandboxOf(t, g).CopyFrom(t.Context(), src, t.TempDir(), CopyOptions{Follow: follow})
+			_, err := sandboxOf(t, g).CopyFrom(t.Context(), src, aRoomOf1MiB(t), CopyOptions{Follow: follow})
 			want := []any{askedStat{c.asked, follow || c.follow}, askedPack{c.asked, follow || c.follow}}
 			if err != nil || !reflect.DeepEqual(g.asked, want) {
 				t.Errorf("%s, followed: %t: asked %+v, %v; want %+v", src, follow, g.asked, err, want)
