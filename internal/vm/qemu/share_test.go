@@ -273,6 +273,16 @@ func TestProcessesThatHandNothingOver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	_ = listen("new").Close() // as between bind and listen
+	for _, path := range sockets(t, s) {
+		if filepath.Base(path) == filepath.Base(s.path)+shareInfix+"new" {
+			continue
+		}
+		past := unix.NsecToTimespec(time.Now().Add(-2 * leftAfter).UnixNano())
+		if err := unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{past, past}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			t.Fatal(err)
+		}
+	}
 	silent := listen("silent")
 	go func() {
 		for {
@@ -287,8 +297,8 @@ func TestProcessesThatHandNothingOver(t *testing.T) {
 	if got, err := s.borrow(); err == nil {
 		t.Fatalf("got %s", got.Name())
 	}
-	if left := sockets(t, s); len(left) != 2 {
-		t.Errorf("sockets of processes that are gone: %v", left)
+	if left := sockets(t, s); len(left) != 3 {
+		t.Errorf("left are %v, want those of a stopped process, a silent one and a new one", left)
 	}
 	lend(t, s, memory)
 	got, err := s.borrow()
