@@ -76,7 +76,6 @@ func serveHost(ctx context.Context, log *slog.Logger) error {
 	}
 	system.NoAutoconf()
 	prepareMessages()
-	prepareThreads()
 	thread := workload.NewThread()
 	ops := &guest{thread: thread, log: log}
 	if err := ops.devices.List(); err != nil {

@@ -3,9 +3,6 @@
 package agentd
 
 import (
-	"runtime"
-	"sync"
-
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -40,23 +37,4 @@ func prepareMessage(m protoreflect.Message, done map[protoreflect.FullName]bool)
 			prepareMessage(m.NewField(f).Message(), done)
 		}
 	}
-}
-
-// spareThreads are those that prepareThreads makes.
-const spareThreads = 4
-
-// prepareThreads has Go's runtime make threads, and keep them for later. What a start does first in a copy waits for the
-// kernel here and there, and each time a thread is made.
-func prepareThreads() {
-	var there, gone sync.WaitGroup
-	there.Add(spareThreads)
-	for range spareThreads {
-		gone.Go(func() {
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			there.Done()
-			there.Wait() // until each has one of its own
-		})
-	}
-	gone.Wait()
 }
