@@ -23,6 +23,8 @@ const (
 	// shareTries bounds the processes that are asked before the memory is read from the disk, shareWait the time of each.
 	shareTries = 4
 	shareWait  = 200 * time.Millisecond
+	// leftAfter is how old a socket is that nobody listens at, and that is removed.
+	leftAfter = 10 * time.Second
 )
 
 // share is a template's memory among the processes that run copies of it.
@@ -65,7 +67,7 @@ func (s *share) borrow() (*os.File, error) {
 		case err == nil:
 			return memory, nil
 		case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT): // its process is gone; it is no socket; a link without one
-			if err := os.Remove(filepath.Join(dir.Name(), name)); err == nil || errors.Is(err, fs.ErrNotExist) {
+			if removeLeft(filepath.Join(dir.Name(), name)) == nil {
 				continue
 			}
 		}
@@ -74,6 +76,18 @@ func (s *share) borrow() (*os.File, error) {
 		}
 	}
 	return nil, errNotShared
+}
+
+// removeLeft removes what nobody listens at. What has just been made is left: its process is about to listen.
+func removeLeft(path string) error {
+	info, err := os.Lstat(path)
+	if err == nil && time.Since(info.ModTime()) > leftAfter {
+		err = os.Remove(path)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // within107 is a path of a file in an open directory that fits in a socket's address.
@@ -90,8 +104,13 @@ func (s *share) ask(path string) (*os.File, error) {
 	if err := conn.SetDeadline(time.Now().Add(shareWait)); err != nil {
 		return nil, err
 	}
-	key, oob := make([]byte, len(s.key)), make([]byte, unix.CmsgSpace(4))
-	n, oobn, _, _, err := conn.(*net.UnixConn).ReadMsgUnix(key, oob)
+	return s.take(conn.(*net.UnixConn))
+}
+
+// take receives what lend sends.
+func (s *share) take(conn *net.UnixConn) (*os.File, error) {
+	key, oob := make([]byte, len(s.key)), make([]byte, unix.CmsgLen(4)) // the padding of CmsgSpace has room for another
+	n, oobn, _, _, err := conn.ReadMsgUnix(key, oob)
 	if err != nil {
 		return nil, err
 	}

@@ -161,6 +161,50 @@ func TestI18_MemoryOfOthersIsJudged(t *testing.T) {
 	}
 }
 
+// TestOneDescriptorIsTakenOfSeveral: others that come with it would stay open here.
+func TestOneDescriptorIsTakenOfSeveral(t *testing.T) {
+	t.Parallel()
+	s, memory := savedMemory(t)
+	defer memory.Close()
+	second, err := newMemory("second-descriptor", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fds[1])
+	theirs := os.NewFile(uintptr(fds[0]), "theirs")
+	conn, err := net.FileConn(theirs)
+	if err := errors.Join(err, theirs.Close()); err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := unix.Sendmsg(fds[1], s.key[:], unix.UnixRights(int(memory.Fd()), int(second.Fd())), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.take(conn.(*net.UnixConn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = got.Close()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := 0
+	for _, e := range entries {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && strings.Contains(to, "second-descriptor") {
+			open++
+		}
+	}
+	if open != 1 {
+		t.Errorf("the second one is open %d times", open)
+	}
+}
+
 // TestI18_MemoryOfFormerTemplatesIsNotTaken: the state of a template that was made again is that of another machine, under the
 // same name. The twin is the template as it was.
 func TestI18_MemoryOfFormerTemplatesIsNotTaken(t *testing.T) {
