@@ -51,8 +51,8 @@ var ErrCopy = errors.New("copy")
 // contents tells whether a path names what is in a directory, as DIR/. does.
 func contents(p string) bool { return p == "." || p == "/" || strings.HasSuffix(p, "/.") }
 
-// follows tells whether a copy is of what a link at src leads to.
-func (o CopyOptions) follows(src string) bool {
+// Follows tells whether a copy is of what a link at src leads to.
+func (o CopyOptions) Follows(src string) bool {
 	return o.Follow || contents(src) || strings.HasSuffix(src, "/")
 }
 
@@ -84,7 +84,7 @@ func targetOf(src, base string, srcDir bool, dst string, st fs.FileInfo) (target
 func (s *Sandbox) CopyTo(ctx context.Context, src, dst string, o CopyOptions) (CopyReport, error) {
 	named, err := filepath.Abs(src)
 	real := named
-	if err == nil && o.follows(src) {
+	if err == nil && o.Follows(src) {
 		real, err = filepath.EvalSymlinks(named)
 	}
 	var st fs.FileInfo
@@ -177,7 +177,7 @@ func (s *Sandbox) CopyFrom(ctx context.Context, src, dst string, o CopyOptions) 
 	if err := s.CheckReach(src); err != nil {
 		return CopyReport{}, err
 	}
-	st, err := guest.Stat(ctx, strings.TrimSuffix(src, "/."), o.follows(src))
+	st, err := guest.Stat(ctx, strings.TrimSuffix(src, "/."), o.Follows(src))
 	if err != nil {
 		return CopyReport{}, err
 	}
@@ -201,7 +201,7 @@ func (s *Sandbox) CopyFrom(ctx context.Context, src, dst string, o CopyOptions) 
 	if err != nil {
 		return CopyReport{}, err
 	}
-	in, err := guest.Pack(ctx, strings.TrimSuffix(src, "/."), "", o.follows(src))
+	in, err := guest.Pack(ctx, strings.TrimSuffix(src, "/."), "", o.Follows(src))
 	if err != nil {
 		return CopyReport{}, err
 	}

@@ -221,7 +221,7 @@ func transfer(ctx context.Context, sb *sandbox.Sandbox, archive io.Reader, from,
 	case from.name == "":
 		return sb.CopyTo(ctx, from.path, to.path, o)
 	case to.path == "-":
-		a, err := sb.Files().Pack(ctx, strings.TrimSuffix(from.path, "/."), "", o.Follow)
+		a, err := sb.Files().Pack(ctx, strings.TrimSuffix(from.path, "/."), "", o.Follows(from.path))
 		if err != nil {
 			return sandbox.CopyReport{}, err
 		}

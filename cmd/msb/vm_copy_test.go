@@ -97,11 +97,12 @@ func TestVMCopiesGoBothWays(t *testing.T) {
 	in.Stdin = bytes.NewReader(archive)
 	finish(t, in).want(t, 0, "")
 	inside("cat /tmp/src/a", "alpha")
-	out := msb("cp", "c:/tmp/src", "-")
-	list := exec.CommandContext(t.Context(), "tar", "t")
-	list.Stdin = strings.NewReader(out.out)
-	if names, err := list.Output(); err != nil || !strings.Contains(string(names), "src/deep/run\n") {
-		t.Errorf("%q, %v", names, err)
+	for _, from := range []string{"c:/tmp/src", "c:/root/l/", "c:/root/l/."} {
+		list := exec.CommandContext(t.Context(), "tar", "t")
+		list.Stdin = strings.NewReader(msb("cp", from, "-").out)
+		if names, err := list.Output(); err != nil || !strings.Contains(string(names), "/deep/run\n") {
+			t.Errorf("%s: %q, %v", from, names, err)
+		}
 	}
 	msb("stop", "c").want(t, 0, "c\n")
 	msb("cp", "src/a", "c:/root/stopped").want(t, 0, "")

@@ -39,7 +39,7 @@ func TestVMJobsFromTheCommandLine(t *testing.T) {
 		t.Errorf("logs -t: %+v", got)
 	}
 	var line logLine
-	if got := msb("job", "logs", "--json", "-n", "1", "j", "lines"); json.Unmarshal([]byte(got.out), &line) != nil || *line.Text != "three\n" || line.Stream != "stdout" || line.Time.IsZero() {
+	if got := msb("job", "logs", "--json", "-n", "1", "j", "lines"); json.Unmarshal([]byte(got.out), &line) != nil || line.Text == nil || *line.Text != "three\n" || line.Stream != "stdout" || line.Time.IsZero() {
 		t.Errorf("logs --json: %+v", got)
 	}
 	msb("exec", "-d", "--job", "none", "j", "--", "nosuch").says(t, 127, "nosuch")
