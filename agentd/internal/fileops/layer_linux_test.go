@@ -44,6 +44,9 @@ func TestLayersAreListedParentsFirst(t *testing.T) {
 	if unix.Mknod(dir+"/gone", unix.S_IFCHR, 0) == nil {
 		want = append(want, "gone 20000 0 \"\" true false")
 	}
+	if unix.Mknod(dir+"/null", unix.S_IFCHR, int(unix.Mkdev(1, 3))) == nil { // for root alone: a device, which removes nothing
+		want = append(want, "null 20000 0 \"\" false false")
+	}
 	if unix.Setxattr(dir+"/opaque", "trusted.overlay.opaque", []byte("y"), 0) == nil { // for root alone
 		opaque = "opaque 40700 D \"\" false true"
 	}
