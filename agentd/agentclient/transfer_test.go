@@ -357,7 +357,8 @@ func TestI13_BrokenStreamsAreNotClosedToTheGuest(t *testing.T) {
 	}
 }
 
-// TestFullDisksLeaveThePort: who copies from a machine whose disk is full may do so because it is.
+// TestFullDisksLeaveThePort: who copies from a machine whose disk is full may do so because it is. Once there is room, however
+// often there was none, calls go by the disk again.
 func TestFullDisksLeaveThePort(t *testing.T) {
 	t.Parallel()
 	f := &laneFiles{fakeFiles: fakeFiles{parts: []*agentpb.PackResponse{{Data: []byte("by the port")}, {Report: &agentpb.TreeReport{}}}}}
@@ -365,7 +366,8 @@ func TestFullDisksLeaveThePort(t *testing.T) {
 		return errors.Join(s.Send(packed(512)), s.Send(packEnd()))
 	}
 	c, _, disk := attachLanes(t, f)
-	for _, full := range []error{errors.New("no space left"), nil} {
+	full := errors.New("no space left")
+	for _, full := range append(slices.Repeat([]error{full}, transfer.Lanes), nil) {
 		disk.mu.Lock()
 		disk.full = full
 		disk.mu.Unlock()
