@@ -107,6 +107,11 @@ func keepsDirectoriesApart(t *testing.T, kind, piece int) {
 	if err := <-ended; err != nil {
 		t.Errorf("a directory that was stopped: %v", err)
 	}
+	c.mu.Lock()
+	if c.devices[1] != nil { // whose descriptor may be another file's by then
+		t.Error("replies still go to a directory that was stopped")
+	}
+	c.mu.Unlock()
 	if _, err := unix.Write(kernels[1], framed(0, 8, "last")[4:]); err != nil {
 		t.Fatal(err)
 	}
