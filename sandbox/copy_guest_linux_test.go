@@ -31,8 +31,8 @@ type fileGuest struct {
 	agentpb.UnimplementedFilesServer
 	mode    uint32 // 0 for none
 	archive []byte
-	report  *agentpb.TreeReport
-	full    bool // nothing is extracted
+	report  *agentpb.TreeReport // nil: the call fails behind the archive
+	full    bool                // nothing is extracted
 
 	asked []any // the calls, in their order
 	came  []byte
@@ -77,6 +77,9 @@ func (g *fileGuest) Pack(r *agentpb.PackRequest, s grpc.ServerStreamingServer[ag
 			return err
 		}
 		rest = rest[len(part):]
+	}
+	if g.report == nil {
+		return refusal("pack", r.GetPath(), unix.EIO)
 	}
 	return s.Send(&agentpb.PackResponse{Report: g.report})
 }
@@ -207,6 +210,15 @@ func TestCopiesFromGuestsTellWhatIsLeftOut(t *testing.T) {
 	got, err := sandboxOf(t, g).CopyFrom(t.Context(), "/x", aRoomOf1MiB(t), CopyOptions{})
 	if want := (CopyReport{Entries: 2, Skipped: []string{"fifo", "x/socket"}, SkippedMore: 3}); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+}
+
+// TestCopiesFromGuestsFailBehindTheArchive: that a file changed while it was packed is only known at the end.
+func TestCopiesFromGuestsFailBehindTheArchive(t *testing.T) {
+	t.Parallel()
+	g := &fileGuest{mode: aFile, archive: entries(t, tar.Header{Name: "x", Typeflag: tar.TypeReg})}
+	if _, err := sandboxOf(t, g).CopyFrom(t.Context(), "/x", filepath.Join(aRoomOf1MiB(t), "x"), CopyOptions{}); !errors.Is(err, unix.EIO) {
+		t.Errorf("%v", err)
 	}
 }
 
