@@ -110,7 +110,13 @@ func TestResetEmptiesTheDisk(t *testing.T) {
 	must(t, os.WriteFile(disk, []byte("what a guest wrote"), 0o600))
 	must(t, os.WriteFile(namedPath(h, "web", state.NewUpperDisk), nil, 0o600)) // of a reset that was killed
 	must(t, h.SetEnv(t.Context(), "web", "A=1"))
+	memory, err := state.PairWithMemory(disk)
+	must(t, err)
+	must(t, os.WriteFile(namedPath(h, "web", memory), []byte("what a guest had in memory"), 0o600))
 	must(t, h.Reset(t.Context(), "web"))
+	if _, err := os.Lstat(namedPath(h, "web", memory)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its memory: %v", err)
+	}
 	after, err := os.ReadFile(disk)
 	must(t, err)
 	if len(after) != len(before) || strings.Contains(string(after), "a guest wrote") {
