@@ -9,6 +9,7 @@ import (
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/internal/joblog"
+	"github.com/msb-project/msb/sandbox/internal/jobkeeper"
 )
 
 // attached is an attachment to a job of web, over the protocol.
@@ -28,6 +29,7 @@ func (k *keeps) attach(ctx context.Context, t *testing.T, s *Sandbox, name strin
 	go func() {
 		var err error
 		a.status, err = j.Attach(ctx, AttachOptions{Stdin: in, Stdout: w, Stderr: w, Attached: func() { close(begun) }})
+		_ = w.CloseWithError(err) // so that nobody waits for more
 		a.ended <- err
 	}()
 	<-begun
@@ -67,6 +69,39 @@ func TestAttachedStreamsAreTheJobs(t *testing.T) {
 	}
 	if _, err := main.Attach(t.Context(), AttachOptions{}); !errors.Is(err, ErrJobEnded) {
 		t.Errorf("to one that has ended: %v", err)
+	}
+}
+
+// busyOnce takes half of the first input, as for a job that then reads nothing for some seconds.
+type busyOnce struct {
+	*jobkeeper.Keeper
+	was bool
+}
+
+func (b *busyOnce) WriteJob(ctx context.Context, id agentclient.JobID, p []byte, eof bool) (int, error) {
+	if b.was {
+		return b.Keeper.WriteJob(ctx, id, p, eof)
+	}
+	b.was = true
+	n, err := b.Keeper.WriteJob(ctx, id, p[:len(p)/2], false)
+	return n, errors.Join(agentclient.ErrBusy, err)
+}
+
+// TestAttachedInputWaitsForTheJob: one that takes nothing for a while gets the rest later, and nothing twice.
+func TestAttachedInputWaitsForTheJob(t *testing.T) {
+	t.Parallel()
+	k := newKeeper(t)
+	k.jobs = &busyOnce{Keeper: k.Keeper}
+	s := k.session(t)
+	main, err := s.StartJob(t.Context(), MainJob, ExecOptions{Argv: []string{"cat"}, JobInput: true})
+	must(t, err)
+	defer func() { _, _ = main.Write(t.Context(), nil, true) }() // else the job would wait for more where this fails
+	a := k.attach(t.Context(), t, s, MainJob, strings.NewReader("first, second\n"))
+	a.expect(t, "first, second\n")
+	_, err = main.Write(t.Context(), nil, true)
+	must(t, err)
+	if err := <-a.ended; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -64,6 +64,7 @@ func (g *fakeGuest) Exec(ctx context.Context, o ExecOptions) (ExitStatus, error)
 type keeps struct {
 	*jobkeeper.Keeper
 	home *Home
+	jobs agentclient.JobServer // for sessions, in place of the Keeper
 	stop context.CancelFunc
 	work sync.WaitGroup
 }
@@ -102,9 +103,13 @@ func (k *keeps) session(t *testing.T) *Sandbox {
 	must(t, err)
 	l, err := state.ListenControl(namedPath(k.home, "web"))
 	must(t, err)
+	jobs := agentclient.JobServer(k.Keeper)
+	if k.jobs != nil {
+		jobs = k.jobs
+	}
 	served := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { served <- agentclient.Serve(ctx, l, client, agentclient.Services{Jobs: k.Keeper}) }()
+	go func() { served <- agentclient.Serve(ctx, l, client, agentclient.Services{Jobs: jobs}) }()
 	conn, err := state.DialControl(namedPath(k.home, "web"))
 	must(t, err)
 	s := &Sandbox{name: "web", home: k.home, run: &runDir{id: "web", dir: namedPath(k.home, "web")}, over: make(chan struct{})}
