@@ -109,9 +109,14 @@ func (g *fileGuest) Unpack(s grpc.ClientStreamingServer[agentpb.UnpackRequest, a
 // sandboxOf is one whose guest is g.
 func sandboxOf(t *testing.T, g *fileGuest) *Sandbox {
 	t.Helper()
+	return sandboxServedBy(t, func(srv *grpc.Server) { agentpb.RegisterFilesServer(srv, g) })
+}
+
+func sandboxServedBy(t *testing.T, register func(*grpc.Server)) *Sandbox {
+	t.Helper()
 	host, guest := net.Pipe()
 	srv := grpc.NewServer(grpc.WaitForHandlers(true))
-	agentpb.RegisterFilesServer(srv, g)
+	register(srv)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(handoff.Of(guest)) }()
 	client, err := agentclient.Attach(host)

@@ -10,10 +10,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
 
+	"github.com/msb-project/msb/agentd/agentpb"
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/internal/hostdir"
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 const privateKey = "-----BEGIN PRIVATE KEY-----\n"
@@ -130,6 +133,51 @@ func TestI15_FoundCredentialsStayHidden(t *testing.T) {
 	}
 	if got := hidden("other"); hostdir.NewHiding(got).Hides("tls/server.key") || !hostdir.NewHiding(got).Hides("tls/later.key") {
 		t.Errorf("another sandbox hides %q", got)
+	}
+}
+
+// layerGuest is a guest that has removed .env from each directory that is copied on write, and made one of its own in sub.
+type layerGuest struct {
+	agentpb.UnimplementedDirectoriesServer
+}
+
+func (layerGuest) Changes(_ *agentpb.ChangesRequest, s grpc.ServerStreamingServer[agentpb.ChangesResponse]) error {
+	return s.Send(&agentpb.ChangesResponse{Entries: []*agentpb.LayerEntry{
+		{Path: []byte(".env"), Mode: unix.S_IFCHR, Whiteout: true}, {Path: []byte("sub"), Mode: aDirectory}, {Path: []byte("sub/.env"), Mode: aFile},
+	}})
+}
+
+// TestI15_HiddenCredentialsAreNotChanged: the guest never saw them. The twin is a sandbox from which nothing is hidden.
+func TestI15_HiddenCredentialsAreNotChanged(t *testing.T) {
+	t.Parallel()
+	for _, hide := range []bool{true, false} {
+		dir, h := writeTree(t, map[string]string{".env": "A=b", "sub/.env": "A=b"}), newHome(t)
+		cfg := Config{Name: "n", Disk: 64 << 20, Policy: policies.Default(), HideCredentials: hide, Directories: []Directory{{Host: dir, Guest: "/work", CopyOnWrite: true}}}
+		must(t, cfg.fill())
+		st := newStored("n", &cfg, &image.Image{Digest: "sha256:0"}, &Admission{})
+		if hide {
+			st.Credentials = &state.Credentials{}
+		}
+		lock, err := makeNamed(h, st)
+		must(t, err)
+		must(t, lock.Close())
+		s := sandboxServedBy(t, func(srv *grpc.Server) { agentpb.RegisterDirectoriesServer(srv, layerGuest{}) })
+		s.name, s.home, s.run = "n", h, &runDir{id: "n", dir: namedPath(h, "n")}
+		all, err := s.Changes(t.Context())
+		must(t, err)
+		var got []string
+		for _, c := range all[0].Changes {
+			final := c.Refused(func(string) bool { return true })
+			got = append(got, fmt.Sprintf("%s %s %t", c.Path, c.Kind, final != nil))
+		}
+		must(t, all[0].Close())
+		want := []string{".env deleted false", "sub/.env modified false"}
+		if hide {
+			want = []string{"sub/.env added true"}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("hidden %t: %q, want %q", hide, got, want)
+		}
 	}
 }
 
