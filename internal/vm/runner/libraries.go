@@ -22,15 +22,18 @@ var dlopened = []string{"libgcc_s.so.1"}
 // by their real paths, and the links on the way there. A static program needs
 // none. One that is not found is left out; the dynamic linker will name it.
 func Libraries(files ...string) []string {
-	f := finder{dirs: vm.LibraryDirs(), granted: map[string]bool{}, seen: map[string]bool{}}
+	f := finder{
+		dirs: vm.LibraryDirs(), granted: map[string]bool{}, tried: map[string]bool{}, followed: map[[2]string]bool{},
+		links: map[string]string{},
+	}
 	for _, file := range files {
 		f.collect(file)
 	}
-	if len(f.seen) == 0 {
+	if len(f.followed) == 0 {
 		return nil
 	}
 	for _, file := range linkerFiles {
-		f.grant(file)
+		f.grant(f.resolve(file))
 	}
 	paths := make([]string, 0, len(f.granted))
 	for path := range f.granted {
@@ -40,11 +43,13 @@ func Libraries(files ...string) []string {
 	return paths
 }
 
-// finder follows what ELF files need.
+// finder follows what ELF files need, all of them for the same machine.
 type finder struct {
-	dirs    []string        // of the system
-	granted map[string]bool // files and links
-	seen    map[string]bool // libraries, by the path that they were found by
+	dirs     []string           // of the system
+	granted  map[string]bool    // files and links
+	tried    map[string]bool    // libraries, by the path at which they were looked for
+	followed map[[2]string]bool // libraries, by their directory's real path and their own: /lib is often a link to /usr/lib
+	links    map[string]string  // what paths link to, "" for what is no link
 }
 
 // collect follows one file's needs.
@@ -54,6 +59,11 @@ func (f *finder) collect(file string) {
 		return // a script or a data file
 	}
 	defer lib.Close()
+	f.follow(lib, file)
+}
+
+// follow follows the needs of an open file.
+func (f *finder) follow(lib *elf.File, file string) {
 	needed, err := lib.ImportedLibraries()
 	if err != nil {
 		return
@@ -86,80 +96,108 @@ func interpreter(lib *elf.File) string {
 // it, in every directory, since the linker may take any of several.
 func (f *finder) find(by *elf.File, dirs []string, name string) {
 	if strings.Contains(name, "/") {
-		f.found(name)
+		f.found(by, name)
 		return
 	}
 	for _, dir := range dirs {
-		path := filepath.Join(dir, name)
-		if !f.seen[path] && sameKind(by, path) {
-			f.found(path)
-		}
+		f.found(by, filepath.Join(dir, name))
 	}
 }
 
-// found grants a library and follows its needs.
-func (f *finder) found(path string) {
-	if f.seen[path] {
+// found grants a library, with every link on the way to it, and follows its needs, if there is one at path and it is for
+// the same machine as by: beside those of 64 bits there may be others of the same name.
+func (f *finder) found(by *elf.File, path string) {
+	if f.tried[path] {
 		return
 	}
-	f.seen[path] = true
-	f.grant(path)
-	f.collect(path)
+	f.tried[path] = true
+	real, links := f.resolve(path)
+	if real == "" {
+		return
+	}
+	dir, _ := f.resolve(filepath.Dir(path))
+	if key := [2]string{dir, real}; !f.followed[key] {
+		lib, err := elf.Open(real)
+		if err != nil {
+			return
+		}
+		defer lib.Close()
+		if lib.Class != by.Class || lib.Machine != by.Machine {
+			return
+		}
+		f.followed[key] = true
+		f.follow(lib, path)
+	}
+	f.grant(real, links)
+}
+
+// grant adds what resolve found.
+func (f *finder) grant(real string, links []string) {
+	if real == "" {
+		return
+	}
+	f.granted[real] = true
+	for _, link := range links {
+		f.granted[link] = true
+	}
 }
 
 // maxLinks bounds the links on the way to one file, as the kernel does.
 const maxLinks = 40
 
-// grant adds a file by its real path, and every link on the way to it.
-func (f *finder) grant(path string) {
+// resolve returns an absolute path's real path, "" where there is none, and every link on the way there.
+func (f *finder) resolve(path string) (real string, links []string) {
 	for range maxLinks {
-		link := firstLink(path)
-		if link == "" {
-			if _, err := os.Stat(path); err == nil {
-				f.granted[path] = true
-			}
-			return
-		}
-		target, err := os.Readlink(link)
+		link, err := f.firstLink(path)
 		if err != nil {
-			return
+			return "", nil
 		}
-		f.granted[link] = true
+		if link == "" {
+			return path, links
+		}
+		links = append(links, link)
+		target := f.links[link]
 		if !filepath.IsAbs(target) {
 			target = filepath.Join(filepath.Dir(link), target)
 		}
 		path = filepath.Join(target, strings.TrimPrefix(path, link))
 	}
+	return "", nil
 }
 
-// firstLink is the shortest beginning of an absolute path that is a link.
-func firstLink(path string) string {
+// firstLink is the shortest beginning of an absolute path that is a link. It fails where there is nothing at path.
+func (f *finder) firstLink(path string) (string, error) {
 	for i := 1; i <= len(path); i++ {
 		if i < len(path) && path[i] != '/' {
 			continue
 		}
-		if info, err := os.Lstat(path[:i]); err == nil && info.Mode()&os.ModeSymlink != 0 {
-			return path[:i]
+		target, known := f.links[path[:i]]
+		if !known {
+			info, err := os.Lstat(path[:i])
+			if err != nil {
+				return "", err
+			}
+			if info.Mode()&os.ModeSymlink != 0 {
+				if target, err = os.Readlink(path[:i]); err != nil {
+					return "", err
+				}
+			}
+			f.links[path[:i]] = target
+		}
+		if target != "" {
+			return path[:i], nil
 		}
 	}
-	return ""
-}
-
-// sameKind tells whether path is a library for the same machine: beside those
-// of 64 bits there may be others of the same name.
-func sameKind(as *elf.File, path string) bool {
-	lib, err := elf.Open(path)
-	if err != nil {
-		return false
-	}
-	defer lib.Close()
-	return lib.Class == as.Class && lib.Machine == as.Machine
+	return "", nil
 }
 
 // runPaths are a file's own directories to look in first.
 func runPaths(lib *elf.File, file string) []string {
 	var dirs []string
 	for _, tag := range []elf.DynTag{elf.DT_RPATH, elf.DT_RUNPATH} {
+		if has, err := lib.DynValue(tag); err != nil || len(has) == 0 {
+			continue // without reading the file's names
+		}
 		lists, err := lib.DynString(tag)
 		if err != nil {
 			continue

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"debug/elf"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,36 +23,91 @@ func TestLibrariesAreWhatTheLinkerLoads(t *testing.T) {
 		if file, err := elf.Open(program); err != nil || file.Close() != nil {
 			continue // a script
 		}
-		cmd := exec.Command(program)
-		cmd.Env = []string{"LD_TRACE_LOADED_OBJECTS=1"}
-		out, err := cmd.Output()
-		if err != nil {
-			continue // a static program
-		}
-		granted := Libraries(program)
-		for _, m := range regexp.MustCompile(`(?m)(?:=> |^\s+)(/\S+) \(`).FindAllStringSubmatch(string(out), -1) {
-			tried++
-			real, err := filepath.EvalSymlinks(m[1])
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !slices.Contains(granted, real) {
-				t.Errorf("%s loads %s, which is not among %q", name, real, granted)
-			}
-			// The links by which the linker gets there.
-			for link := firstLink(m[1]); link != "" && !slices.Contains(granted, link); link = "" {
-				t.Errorf("%s loads %s by the link %s, which is not there", name, m[1], link)
-			}
-		}
-		for _, path := range granted {
-			if info, err := os.Lstat(path); err != nil || info.IsDir() {
-				t.Errorf("%s is granted %s: a directory, or nothing (%v)", name, path, err)
-			}
-		}
+		tried += len(checkLibraries(t, program))
 	}
 	if tried == 0 {
 		t.Error("no program of this machine is linked dynamically")
 	}
+}
+
+// TestLibrariesAreFoundByRunPaths has a program whose library is a link, and needs another beside the link.
+func TestLibrariesAreFoundByRunPaths(t *testing.T) {
+	t.Parallel()
+	compiler, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("no C compiler")
+	}
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	compile := func(out string, args ...string) {
+		if text, err := exec.Command(compiler, append([]string{"-o", filepath.Join(dir, out)}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("cc: %v\n%s", err, text)
+		}
+	}
+	two := write("src/two.c", "int two(void) { return 2; }\n")
+	one := write("src/one.c", "int two(void);\nint one(void) { return two(); }\n")
+	main := write("src/main.c", "int one(void);\nint main(void) { return one(); }\n")
+	for _, err := range []error{
+		os.MkdirAll(filepath.Join(dir, "lib"), 0o700), os.MkdirAll(filepath.Join(dir, "store"), 0o700),
+		os.MkdirAll(filepath.Join(dir, "bin"), 0o700), os.Symlink("lib", filepath.Join(dir, "lib64")),
+		os.Symlink("../store/one", filepath.Join(dir, "lib", "libone.so")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	compile("lib/libtwo.so", "-shared", "-fPIC", "-Wl,-soname,libtwo.so", two)
+	compile("store/one", "-shared", "-fPIC", "-Wl,--no-as-needed,-rpath,$ORIGIN", one, filepath.Join(dir, "lib", "libtwo.so"), "-Wl,-soname,libone.so")
+	compile("bin/program", "-Wl,-rpath,$ORIGIN/../lib64", main, "-L"+filepath.Join(dir, "lib"), "-lone", "-Wl,--allow-shlib-undefined")
+	loaded := checkLibraries(t, filepath.Join(dir, "bin", "program"))
+	for _, want := range []string{"store/one", "lib/libtwo.so"} {
+		if !slices.Contains(loaded, filepath.Join(dir, want)) {
+			t.Errorf("the linker loads %q, not %s: this shows nothing", loaded, want)
+		}
+	}
+}
+
+// checkLibraries compares what a program is granted to what the dynamic linker loads for it, which it returns.
+func checkLibraries(t *testing.T, program string) []string {
+	t.Helper()
+	cmd := exec.Command(program)
+	cmd.Env = []string{"LD_TRACE_LOADED_OBJECTS=1"}
+	out, err := cmd.Output()
+	if err != nil {
+		return nil // a static program
+	}
+	granted := Libraries(program)
+	var loaded []string
+	for _, m := range regexp.MustCompile(`(?m)(?:=> |^\s+)(/\S+) \(`).FindAllStringSubmatch(string(out), -1) {
+		path, err := filepath.EvalSymlinks(m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		loaded = append(loaded, path)
+		if !slices.Contains(granted, path) {
+			t.Errorf("%s loads %s, which is not among %q", program, path, granted)
+		}
+		// The links by which the linker gets there.
+		f := finder{links: map[string]string{}}
+		_, links := f.resolve(filepath.Clean(m[1]))
+		for _, link := range links {
+			if !slices.Contains(granted, link) {
+				t.Errorf("%s loads %s by the link %s, which is not there", program, m[1], link)
+			}
+		}
+	}
+	for _, path := range granted {
+		if info, err := os.Lstat(path); err != nil || info.IsDir() {
+			t.Errorf("%s is granted %s: a directory, or nothing (%v)", program, path, err)
+		}
+	}
+	return loaded
 }
 
 func TestStaticProgramsNeedNoLibrary(t *testing.T) {
