@@ -22,10 +22,10 @@ const namespaceFlags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWNET
 // the root. Any directory that every Linux has will do.
 const stagingDir = "/proc"
 
-// grant is one file or directory of the plan, held open as a detached mount.
+// grant is one file or directory of the plan.
 type grant struct {
 	path     string
-	fd       int
+	fd       int // a detached mount of what the new root's place covers, else -1
 	dir      bool
 	symlink  string
 	readOnly bool
@@ -38,7 +38,7 @@ func enterRoot(p *Plan) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	grants, err := openGrants(p)
+	grants, err := grantsOf(p)
 	if err != nil {
 		return err
 	}
@@ -55,12 +55,14 @@ func enterRoot(p *Plan) error {
 	return pivot(stagingDir)
 }
 
-// openGrants detaches a copy of every mount in the plan before the old root is
-// covered.
-func openGrants(p *Plan) ([]grant, error) {
+// grantsOf looks at everything in the plan, and detaches a copy of the mounts that stagingDir is going to cover.
+//
+// The others are opened one by one, when they are placed: a process with threads waits some 10 ms when it opens its 65th
+// file, for all processors to take notice of its larger table.
+func grantsOf(p *Plan) ([]grant, error) {
 	var grants []grant
 	if p.Descriptors {
-		g, err := openGrant(Descriptors, true)
+		g, err := grantOf(Descriptors, true)
 		if err != nil {
 			return nil, fmt.Errorf("grant %s: %w", Descriptors, err)
 		}
@@ -71,7 +73,7 @@ func openGrants(p *Plan) ([]grant, error) {
 		readOnly bool
 	}{{p.ReadOnly, true}, {p.ReadWrite, false}, {p.Devices, false}} {
 		for _, path := range set.paths {
-			g, err := openGrant(path, set.readOnly)
+			g, err := grantOf(path, set.readOnly)
 			if set.readOnly && errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
@@ -86,7 +88,7 @@ func openGrants(p *Plan) ([]grant, error) {
 	return grants, nil
 }
 
-func openGrant(path string, readOnly bool) (grant, error) {
+func grantOf(path string, readOnly bool) (grant, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return grant{}, err
@@ -94,15 +96,21 @@ func openGrant(path string, readOnly bool) (grant, error) {
 	g := grant{path: path, fd: -1, dir: info.IsDir(), readOnly: readOnly}
 	if info.Mode()&fs.ModeSymlink != 0 {
 		g.symlink, err = os.Readlink(path)
-		return g, err
+	} else if strings.HasPrefix(path, stagingDir+"/") {
+		err = g.open()
 	}
+	return g, err
+}
+
+// open detaches a copy of the grant's mount.
+func (g *grant) open() (err error) {
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC)
 	if g.dir {
 		// A directory with locked mounts below it can be copied only with them.
 		flags |= unix.AT_RECURSIVE
 	}
-	g.fd, err = unix.OpenTree(unix.AT_FDCWD, path, flags)
-	return g, err
+	g.fd, err = unix.OpenTree(unix.AT_FDCWD, g.path, flags)
+	return err
 }
 
 // place attaches the grant at its own path under root.
@@ -113,6 +121,11 @@ func (g grant) place(root string) error {
 	}
 	if g.symlink != "" {
 		return os.Symlink(g.symlink, target)
+	}
+	if g.fd < 0 {
+		if err := g.open(); err != nil {
+			return err
+		}
 	}
 	defer unix.Close(g.fd)
 	if err := g.mountPoint(target); err != nil {
