@@ -98,8 +98,11 @@ func (b *Backend) prepare(spec *vm.Spec, s saving) (*runner.Launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	accel := b.accel()
-	l.Plan.Argv = args(binary, image, spec.KernelCmdline()+b.clockArgument(accel), spec, accel, numbers(spec, s))
+	accel, cmdline := b.accel(), spec.KernelCmdline()
+	if s.state == nil { // else the guest has booted long ago
+		cmdline += b.clockArgument(accel)
+	}
+	l.Plan.Argv = args(binary, image, cmdline, spec, accel, numbers(spec, s))
 	l.Plan.Descriptors = s.memory != nil
 	l.Plan.Env, l.Plan.VMM, l.Recording, l.Program = []string{}, runner.QEMU, b.config.record, b.config.Program
 	l.Plan.ReadOnly = append(l.Plan.ReadOnly, image)

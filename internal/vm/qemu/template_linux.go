@@ -106,7 +106,7 @@ func (b *Backend) template(ctx context.Context, path string, spec *vm.Spec) (*te
 		if err != nil {
 			return nil, nil, errors.Join(err, f.Close())
 		}
-		if attempt > 0 || near(b.tsc.frequency(), t.TSC) {
+		if attempt > 0 || b.tsc.is(t.TSC) {
 			return t, &templateFile{in, f}, nil
 		}
 		if err := errors.Join(f.Close(), os.Remove(path)); err != nil {

@@ -17,6 +17,8 @@ const (
 	// tscSpan is the least time over which the frequency is measured: both ends
 	// are exact to about 100 ns, which makes 10 parts in a million.
 	tscSpan = 20 * time.Millisecond
+	// tscGlance is enough to recognize a clock: 50 parts in a million.
+	tscGlance = 4 * time.Millisecond
 	// tscStale bounds the span: over a suspend of the host TSC and clock differ.
 	tscStale = 10 * time.Second
 	// A frequency outside of these is a broken measurement, and the kernel
@@ -67,14 +69,30 @@ func (m *tscMeter) sample() tscSample {
 func (m *tscMeter) frequency() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.khz != 0 || !hasTSC {
-		return m.khz
+	if m.khz == 0 && hasTSC {
+		m.khz = m.measure(tscSpan)
 	}
+	return m.khz
+}
+
+// is tells whether the TSC has this frequency. Only where a glance says no it waits for all of tscSpan.
+func (m *tscMeter) is(khz uint64) bool {
+	m.mu.Lock()
+	glance := m.khz
+	if glance == 0 && hasTSC {
+		glance = m.measure(tscGlance)
+	}
+	m.mu.Unlock()
+	return near(glance, khz) || near(m.frequency(), khz)
+}
+
+// measure returns the frequency over a span since begin, 0 for a broken measurement.
+func (m *tscMeter) measure(least time.Duration) uint64 {
 	end := m.sample()
 	if end.at.Sub(m.begin.at) > tscStale {
 		m.begin = end
 	}
-	if missing := tscSpan - end.at.Sub(m.begin.at); missing > 0 {
+	if missing := least - end.at.Sub(m.begin.at); missing > 0 {
 		m.sleep(missing)
 		end = m.sample()
 	}
@@ -87,7 +105,6 @@ func (m *tscMeter) frequency() uint64 {
 	if khz < minTSCKHz || khz > maxTSCKHz {
 		return 0
 	}
-	m.khz = khz
 	return khz
 }
 

@@ -62,6 +62,47 @@ func TestTSCFrequencyIsMeasuredAcrossStalls(t *testing.T) {
 	}
 }
 
+func TestTSCFrequenciesAreRecognizedAtAGlance(t *testing.T) {
+	t.Parallel()
+	if !hasTSC {
+		t.Skip("no TSC on this architecture")
+	}
+	for name, tt := range map[string]struct {
+		saved, khz uint64
+		stall      map[int]time.Duration
+		want       bool
+		waits      time.Duration
+	}{
+		"the same":                    {saved: 2_600_000, khz: 2_600_000, want: true, waits: tscGlance},
+		"as measured elsewhere":       {saved: 2_600_400, khz: 2_600_000, want: true, waits: tscGlance},
+		"another":                     {saved: 2_601_000, khz: 2_600_000, waits: tscSpan},
+		"another at the first glance": {saved: 2_600_000, khz: 2_600_000, stall: stalls(16, 24, time.Millisecond), want: true, waits: tscSpan},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := &fakeHost{khz: tt.khz, stall: tt.stall}
+			var waited time.Duration
+			m := &tscMeter{tsc: h.tsc, now: h.now, sleep: func(d time.Duration) { waited += d; h.at += d }}
+			m.begin = m.sample()
+			if got := m.is(tt.saved); got != tt.want {
+				t.Errorf("%d kHz on a clock of %d: %v, want %v", tt.saved, tt.khz, got, tt.want)
+			}
+			if waited > tt.waits {
+				t.Errorf("waited for %v, want %v at most", waited, tt.waits)
+			}
+		})
+	}
+}
+
+// stalls stops the process for that long in each reading from first to end.
+func stalls(first, end int, d time.Duration) map[int]time.Duration {
+	all := map[int]time.Duration{}
+	for i := first; i < end; i++ {
+		all[i] = d
+	}
+	return all
+}
+
 func TestClockArgumentIsForEmulationOnly(t *testing.T) {
 	t.Parallel()
 	b := New(Config{})
