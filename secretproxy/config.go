@@ -40,7 +40,7 @@ type Config struct {
 	// DialTLS replaces Dial for TLS servers, if the route to them differs; nil is Dial.
 	DialTLS DialFunc
 	// Roots verify upstreams; nil means the system's (SSL_CERT_FILE is
-	// honoured where Go honours it).
+	// honoured where Go honours it), which are read when the first is verified.
 	Roots *x509.CertPool
 	// ExtraRoots returns the only roots for a name, or nil for the usual ones. It is for the
 	// built-in services of [hosts], which have certificates of their own.
@@ -110,13 +110,6 @@ func (c *Config) fill() error {
 	}
 	if c.rand == nil {
 		c.rand = rand.Reader
-	}
-	if c.Roots == nil {
-		roots, err := x509.SystemCertPool()
-		if err != nil {
-			return fmt.Errorf("%w: reading the system's roots: %w", errConfig, err)
-		}
-		c.Roots = roots
 	}
 	if c.CA == nil {
 		authority, err := ca.New(c.Sandbox)

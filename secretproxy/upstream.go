@@ -203,7 +203,7 @@ func (u *upstreams) newUpstream(key upstreamKey) (*upstream, error) {
 }
 
 // rootsFor returns what verifies the certificate of that name: the system's
-// roots, and those that [tls] extra_ca adds for it.
+// roots, which may be nil, and those that [tls] extra_ca adds for it.
 func (u *upstreams) rootsFor(name hostname.Name) (*x509.CertPool, error) {
 	if u.proxy.cfg.ExtraRoots != nil {
 		if own := u.proxy.cfg.ExtraRoots(name); own != nil {
@@ -220,11 +220,26 @@ func (u *upstreams) rootsFor(name hostname.Name) (*x509.CertPool, error) {
 			return nil, fmt.Errorf("reading the extra CA for %s: %w", name, err)
 		}
 		if !cloned {
-			roots, cloned = roots.Clone(), true
+			if roots, err = copyOf(roots); err != nil {
+				return nil, err
+			}
+			cloned = true
 		}
 		if !roots.AppendCertsFromPEM(pem) {
 			return nil, fmt.Errorf("the extra CA %s holds no certificate in PEM form", extra.File)
 		}
+	}
+	return roots, nil
+}
+
+// copyOf copies a pool; nil is the system's.
+func copyOf(roots *x509.CertPool) (*x509.CertPool, error) {
+	if roots != nil {
+		return roots.Clone(), nil
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("reading the system's roots: %w", err)
 	}
 	return roots, nil
 }
