@@ -660,3 +660,19 @@ func TestI13_KilledAppliesLeaveOneVersion(t *testing.T) {
 	}
 	w.holds(map[string]string{"edit": half + rest})
 }
+
+// TestI12_GrownFilesAreChanges: a guest's file may have been as long as the host's when it was listed, and no longer when it
+// is read.
+func TestI12_GrownFilesAreChanges(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]string{"log": "one\n"})
+	w.guest("log", "one\ntwo\n").Size = 4
+	all := w.compare()
+	if len(all) != 1 || all[0].Kind != Modified {
+		t.Errorf("%+v, want one that is modified", all)
+	}
+	if errs := w.apply(all); !errors.Is(errs["log"], ErrChanged) {
+		t.Errorf("%v", errs)
+	}
+	w.holds(map[string]string{"log": "one\n"})
+}
