@@ -655,3 +655,22 @@ func TestLinksReplaceWhatIsThere(t *testing.T) {
 		}
 	}
 }
+
+// TestSetIDBitsOutliveTheOwner: to give a file away takes them off, so that they are set behind it.
+func TestSetIDBitsOutliveTheOwner(t *testing.T) {
+	for what, o := range map[string]UnpackOptions{
+		"an owner for all":  {Owner: &Owner{UID: os.Getuid(), GID: os.Getgid()}},
+		"as in the archive": {KeepOwner: true},
+	} {
+		for _, size := range []int64{1, shortBytes + 1} { // a long one is written beside its name
+			dir := t.TempDir()
+			in := archive(t, tar.Header{Name: "su", Typeflag: tar.TypeReg, Mode: 0o4755, Size: size, Uid: os.Getuid(), Gid: os.Getgid()})
+			if _, err := Unpack(t.Context(), in, openRoot(t, dir), o); err != nil {
+				t.Fatal(err)
+			}
+			if st, err := os.Stat(filepath.Join(dir, "su")); err != nil || st.Mode() != fs.ModeSetuid|0o755 {
+				t.Errorf("%s, of %d bytes: %v, %v", what, size, st.Mode(), err)
+			}
+		}
+	}
+}
