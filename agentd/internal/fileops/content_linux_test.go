@@ -71,3 +71,29 @@ func TestOwnerAndModeOfWrites(t *testing.T) {
 		}
 	}
 }
+
+// TestI14_UnfinishedWritesAreTheAgentsAlone: until a file has its owner and permissions, nobody else reads what is written
+// for it.
+func TestI14_UnfinishedWritesAreTheAgentsAlone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	calls := 0
+	_, err := Write(&agentpb.WriteStart{Path: filepath.Join(dir, "token"), Mode: 0o600}, func() ([]byte, error) {
+		if calls++; calls == 1 {
+			return []byte("a secret"), nil
+		}
+		all, err := os.ReadDir(dir)
+		if err != nil || len(all) != 1 {
+			t.Errorf("%v, %v", all, err)
+		}
+		for _, e := range all {
+			if info, err := e.Info(); err != nil || info.Mode() != 0o600 {
+				t.Errorf("%s is %v, %v", e.Name(), info.Mode(), err)
+			}
+		}
+		return nil, io.EOF
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
