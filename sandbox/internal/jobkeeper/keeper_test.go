@@ -167,3 +167,37 @@ func TestPausesEndBeforeTheNextRun(t *testing.T) {
 		})
 	}
 }
+
+// TestEndsAreTriedOnceMoreAsTheSandboxEnds: the disk may take them again by then, and nobody tries it later.
+func TestEndsAreTriedOnceMoreAsTheSandboxEnds(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		var work sync.WaitGroup
+		end, failed := make(chan struct{}), make(chan error, 9)
+		k := &Keeper{Dir: dir, Ctx: ctx, Work: &work, Failed: func(err error) { failed <- err }, Again: time.Hour, Agent: execFunc(func(_ context.Context, o agentclient.ExecOptions) (agentclient.ExitStatus, error) {
+			o.OnStart()
+			<-end
+			return agentclient.ExitStatus{Code: 3}, nil
+		})}
+		_, err := k.StartJob(ctx, "a", agentclient.ExecOptions{Argv: []string{"x"}})
+		must(t, err)
+		path := state.JobPath(dir, "a")
+		before, err := os.ReadFile(path)
+		must(t, err)
+		must(t, os.Remove(path))
+		must(t, os.Mkdir(path, 0o700)) // so that nothing can be written there
+		close(end)
+		if err := <-failed; err == nil {
+			t.Error("it was written")
+		}
+		must(t, os.Remove(path))
+		must(t, os.WriteFile(path, before, 0o600))
+		stop()
+		work.Wait()
+		if j, err := state.ReadJob(dir, "a"); err != nil || j.State != state.JobExited || j.Code != 3 {
+			t.Errorf("%+v, %v; want one that exited with 3", j, err)
+		}
+	})
+}
