@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,6 +68,28 @@ func TestProcessesEndWithTheirLastThread(t *testing.T) {
 	}
 	if start, over := parseStat([]byte("7 (vmm) R 1")); start != "" || !over {
 		t.Errorf("half of one: %q, %t", start, over)
+	}
+}
+
+// TestSocketsAreFoundAtPathsOfAnyLength: those that an address takes, with the NUL at its end, go as they are.
+func TestSocketsAreFoundAtPathsOfAnyLength(t *testing.T) {
+	t.Parallel()
+	top, err := os.MkdirTemp("", "msb") // a short path
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(top) })
+	for length := maxSocketPath - 2; length <= maxSocketPath+3; length++ {
+		name := strings.Repeat("d", length-len(top)-len("//")-len(ControlSock))
+		dir := filepath.Join(top, name)
+		must(t, os.Mkdir(dir, 0o700))
+		l, err := ListenControl(dir)
+		must(t, err)
+		conn, err := DialControl(dir)
+		if err != nil {
+			t.Errorf("a path of %d bytes: %v", length, err)
+		} else {
+			must(t, conn.Close())
+		}
+		must(t, l.Close())
 	}
 }
 
