@@ -46,12 +46,13 @@ type guestVM struct {
 	paused    atomic.Bool   // its machine is
 	behind    *atomic.Int64 // nanoseconds, of its clock; nil: it has no numbers
 	did       func(string)  // is told what the guest does; nil: it has no files and runs nothing
+	shared    net.Conn      // the port for directories; nil for one that has ended
+	sharing   agentpb.DirectoriesServer
 }
 
 func (*guestVM) Name() string                    { return "fake" }
 func (*guestVM) Probe(context.Context) vm.Report { return vm.Report{} }
 func (g *guestVM) Agent() vm.Conn                { return g.host }
-func (*guestVM) Directories() vm.Conn            { near, far := net.Pipe(); _ = far.Close(); return near }
 func (*guestVM) PID() int                        { return os.Getpid() }
 func (g *guestVM) ConsoleTail(n int) string      { return g.last[max(0, len(g.last)-n):] }
 func (*guestVM) Confinement() []string           { return []string{"nothing"} }
@@ -60,7 +61,25 @@ func (g *guestVM) Done() <-chan struct{}         { return g.done }
 func (g *guestVM) Pause() error                  { g.paused.Store(true); return nil }
 func (g *guestVM) Resume() error                 { g.paused.Store(false); return nil }
 func (g *guestVM) Kill() error                   { g.gone(); return nil }
-func (g *guestVM) gone()                         { g.over.Do(func() { close(g.done); _ = g.far.Close() }) }
+func (g *guestVM) gone() {
+	g.over.Do(func() {
+		close(g.done)
+		_ = g.far.Close()
+		if g.shared != nil {
+			_ = g.shared.Close()
+		}
+	})
+}
+
+func (g *guestVM) Directories() vm.Conn {
+	if g.shared != nil {
+		return g.shared
+	}
+	near, far := net.Pipe()
+	_ = far.Close()
+	return near
+}
+
 func (g *guestVM) Start(_ context.Context, spec vm.Spec) (vm.Machine, error) {
 	g.spec = spec
 	if spec.Net != nil {
@@ -129,6 +148,9 @@ func superviseFake(t *testing.T, g *guestVM, p *state.Plan, change ...func(*supe
 	agentpb.RegisterAgentServer(srv, g)
 	if g.did != nil {
 		agentpb.RegisterFilesServer(srv, guestFiles{did: g.did})
+	}
+	if g.sharing != nil {
+		agentpb.RegisterDirectoriesServer(srv, g.sharing)
 	}
 	go func() { _ = srv.Serve(handoff.Of(g.far)) }()
 	control, caller := net.Pipe()
