@@ -64,6 +64,28 @@ func TestInstalledCommandsRunWhatWasGiven(t *testing.T) {
 	}
 }
 
+// TestInstalledCommandsFindTheirFiles from wherever they are called: a floor above all, which bounds what the others allow.
+func TestInstalledCommandsFindTheirFiles(t *testing.T) {
+	t.Parallel()
+	work := t.TempDir()
+	for name, text := range map[string]string{"policy.toml": "version = 1\n", "env": "A=b\n"} {
+		if err := os.WriteFile(filepath.Join(work, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for flag, file := range map[string]string{"policy": "policy.toml", "floor": "policy.toml", "audit": "log", "pcap": "frames", "env-file": "env"} {
+		dir := t.TempDir()
+		cmd := command(t, []string{"PATH=" + dir}, "install", "--dir", dir, "--name", "tool", "--"+flag, file, "alpine")
+		cmd.Dir = work
+		if got := finish(t, cmd); got.code != 0 {
+			t.Fatalf("--%s: %+v", flag, got)
+		}
+		if got, want := installedArgs(t, filepath.Join(dir, "tool")), "--"+flag+"="+filepath.Join(work, file); !slices.Contains(got, want) {
+			t.Errorf("it runs\n%q, without %s", got, want)
+		}
+	}
+}
+
 // TestI14_InstallTouchesOnlyItsOwnFiles: neither a file, a link nor a directory of somebody else is replaced or removed.
 func TestI14_InstallTouchesOnlyItsOwnFiles(t *testing.T) {
 	t.Parallel()
