@@ -1,10 +1,14 @@
 package assets
 
 import (
+	"bytes"
 	"crypto/sha256"
+	"debug/elf"
 	"encoding/hex"
 	"errors"
 	"io"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -38,5 +42,32 @@ func TestPartsAreCompleteOrMissing(t *testing.T) {
 	}
 	if _, err := (Part{"no-such"}).Open(); !errors.Is(err, ErrNotBuilt) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestTheVMMsProgramStandsBeforeIoctl looks for the symbol by which libkrun's calls of KVM come by package krun.
+func TestTheVMMsProgramStandsBeforeIoctl(t *testing.T) {
+	t.Parallel()
+	packed, err := VMM().Packed()
+	if errors.Is(err, ErrNotBuilt) || !strings.HasSuffix(VMM().Name(), "amd64-cgo") {
+		t.Skip("no program with libkrun in it")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := io.ReadAll(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := elf.NewFile(bytes.NewReader(program))
+	if err != nil {
+		t.Fatal(err)
+	}
+	symbols, err := file.DynamicSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(symbols, func(s elf.Symbol) bool { return s.Name == "ioctl" && s.Section != elf.SHN_UNDEF }) {
+		t.Error("ioctl is not among its dynamic symbols")
 	}
 }
