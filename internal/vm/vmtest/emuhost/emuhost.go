@@ -167,7 +167,7 @@ func Retried(t testing.TB, why string) {
 	}
 }
 
-// attempts is how often RunFresh boots a host.
+// attempts is how often a host is booted for one program.
 const attempts = 12
 
 // silence is how much of a processor's time a host that runs a program may take without a word: it says every second of
@@ -181,15 +181,32 @@ const silence = 20 * time.Second
 // whole host.
 var ErrFrozen = errors.New("the emulation stands still")
 
-// RunFresh boots a host and runs one program in it, as Start and Run do. A host whose emulation stands
-// still, or that gives no answer within limit, is ended, and another one booted; what the program answers
-// counts, whatever it is.
+// RunFresh boots a host and runs one program in it, as Hosts.Run does.
 func RunFresh(t testing.TB, files map[string]string, limit time.Duration, command ...string) (output string, exit int) {
 	t.Helper()
+	return NewHosts(t, files).Run(t, limit, command...)
+}
+
+// Hosts are emulated hosts that hold the same files, one after the other.
+type Hosts struct {
+	t     testing.TB // they end with it
+	files map[string]string
+	host  *Host // nil before the first and after one that stands still
+}
+
+// NewHosts boots none yet; see Start for the files.
+func NewHosts(t testing.TB, files map[string]string) *Hosts { return &Hosts{t: t, files: files} }
+
+// Run runs one program. A host whose emulation stands still, or that gives no answer within limit, is ended, and another one
+// booted; what the program answers counts, whatever it is.
+func (s *Hosts) Run(t testing.TB, limit time.Duration, command ...string) (output string, exit int) {
+	t.Helper()
 	for i := range attempts {
-		h := Start(t, files)
+		if s.host == nil {
+			s.host = Start(s.t, s.files)
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		output, exit, err := h.run(ctx, command)
+		output, exit, err := s.host.run(ctx, command)
 		frozen := ctx.Err() != nil || errors.Is(err, ErrFrozen)
 		cancel()
 		if err == nil {
@@ -199,7 +216,8 @@ func RunFresh(t testing.TB, files map[string]string, limit time.Duration, comman
 			t.Fatal(err)
 		}
 		Retried(t, fmt.Sprintf("emulated host %d of %d gave no answer: %v", i+1, attempts, err))
-		_ = h.end() // Start's cleanup reports its error
+		_ = s.host.end() // Start's cleanup reports its error
+		s.host = nil
 	}
 	t.Fatalf("%d emulated hosts gave no answer", attempts)
 	return "", 0
