@@ -215,9 +215,13 @@ func (s *supervisor) run(choose, hide func() error) error {
 	if err := s.restart.run(); err != nil {
 		return err
 	}
-	debug.FreeOSMemory() // of the start: a sandbox waits most of its life
+	// Of the start, since a sandbox waits most of its life; later, since the first command waits for nothing else.
+	defer time.AfterFunc(settled, debug.FreeOSMemory).Stop()
 	return s.serve()
 }
+
+// settled is when what the start and the first command left behind is given back.
+const settled = 2 * time.Second
 
 // endCause prefers the machine's own account to an error that followed from its end.
 func (s *supervisor) endCause(err error) error {
