@@ -41,10 +41,11 @@ var cmdlineArg = lazyregexp.New(`^[A-Za-z0-9._=,:/@+-]+$`)
 // scheduled for a moment. The start of the crypto API's jitter generator
 // (jent_mod_init) tests it with thousands of timings, a quarter of the kernel's
 // boot under emulation; getrandom(2) does not use it. Devices that the guest's
-// /dev does not have (cpuid_init, eight loop devices) are a twentieth. SELinux
+// /dev does not have (cpuid_init, uinput_misc_init, eight loop devices) are a
+// twentieth, and what the allocator's debugging shows (slab_sysfs_init) another. SELinux
 // without a policy allows everything, and takes its time for that at every call.
 const baseCmdline = "console=hvc0 root=/dev/vda rootfstype=ext4 ro init=/init reboot=t panic=-1 quiet tsc=reliable no_timer_check " +
-	"initcall_blacklist=jent_mod_init,cpuid_init loop.max_loop=0 lsm=capability"
+	"initcall_blacklist=jent_mod_init,cpuid_init,uinput_misc_init,slab_sysfs_init loop.max_loop=0 lsm=capability"
 
 // KernelCmdline returns the whole command line of the machine's kernel.
 func (s *Spec) KernelCmdline() string {

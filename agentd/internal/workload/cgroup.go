@@ -40,9 +40,13 @@ func NewCgroups(mount string, limits Limits) (*Cgroups, error) {
 		return nil, fmt.Errorf("make control groups: %w", err)
 	}
 	for _, dir := range []string{mount, root} {
+		file := filepath.Join(dir, "cgroup.subtree_control")
+		if os.WriteFile(file, []byte("+memory +pids +cpu"), 0) == nil { // each write waits for the kernel some milliseconds
+			continue
+		}
 		for _, controller := range []string{"+memory", "+pids", "+cpu"} {
 			// A kernel without the controller still has cgroup.kill.
-			_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte(controller), 0)
+			_ = os.WriteFile(file, []byte(controller), 0)
 		}
 	}
 	for file, limit := range map[string]int64{"pids.max": int64(limits.PIDs), "memory.max": limits.MemoryBytes} {

@@ -182,6 +182,7 @@ func boundEnd(ctx context.Context, limit time.Duration, exit func()) {
 // run brings the sandbox up, serves it and returns why it ended.
 func (s *supervisor) run(choose, hide func() error) error {
 	s.begun = time.Now()
+	usual := debug.SetGCPercent(startPercent)
 	steps := []func() error{s.restart.wait, s.readPolicy, s.clearEnvironment, s.openRecords, func() error { return readPod(s) }, s.named.open, s.memory.open, s.peers.open, s.ports.openAll, choose, s.startMachine, hide, s.serveLink}
 	for _, step := range steps {
 		err := step()
@@ -215,13 +216,19 @@ func (s *supervisor) run(choose, hide func() error) error {
 	if err := s.restart.run(); err != nil {
 		return err
 	}
-	// Of the start, since a sandbox waits most of its life; later, since the first command waits for nothing else.
-	defer time.AfterFunc(settled, debug.FreeOSMemory).Stop()
+	defer time.AfterFunc(settled, func() {
+		debug.SetGCPercent(usual)
+		debug.FreeOSMemory() // since a sandbox waits most of its life
+	}).Stop()
 	return s.serve()
 }
 
-// settled is when what the start and the first command left behind is given back.
-const settled = 2 * time.Second
+const (
+	// startPercent is GOGC during a start: there is no collection before 32 MB are in use.
+	startPercent = 800
+	// settled is when what the start and the first command left behind is given back.
+	settled = 2 * time.Second
+)
 
 // endCause prefers the machine's own account to an error that followed from its end.
 func (s *supervisor) endCause(err error) error {
