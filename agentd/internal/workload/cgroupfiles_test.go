@@ -164,3 +164,72 @@ func TestGroupsAreEachExecsOwn(t *testing.T) {
 		paths = append(paths, g.path)
 	}
 }
+
+// TestLimitsAreOfAllExecsTogether: each in its file of the group above those of execs, whose controllers are on for them.
+func TestLimitsAreOfAllExecsTogether(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root reads what has no permissions")
+	}
+	for _, limits := range []Limits{{PIDs: 7, MemoryBytes: 9}, {}} {
+		mount := t.TempDir()
+		if _, err := NewCgroups(mount, limits); err != nil {
+			t.Fatal(err)
+		}
+		const on = "+memory +pids +cpu"
+		want := map[string]string{"cgroup.subtree_control": on, "msb/cgroup.subtree_control": on, "pids.max": "", "memory.max": "", "msb/pids.max": "7", "msb/memory.max": "9"}
+		if limits == (Limits{}) {
+			want["msb/pids.max"], want["msb/memory.max"] = "", ""
+		}
+		for file, text := range want {
+			if b, err := os.ReadFile(filepath.Join(mount, file)); string(b) != text || (err != nil) != (text == "") {
+				t.Errorf("%s: %q, %v; want %q", file, b, err, text)
+			}
+		}
+	}
+}
+
+// TestGroupsWithProcessesAreRemovedLater: once those that an exec left behind have ended. No descriptor is held for them.
+func TestGroupsWithProcessesAreRemovedLater(t *testing.T) {
+	t.Parallel()
+	all, err := NewCgroups(t.TempDir(), Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := func() *Cgroup {
+		g, err := all.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	one, two := next(), next()
+	process := filepath.Join(one.path, "process") // what can't be removed
+	write(t, process, "")
+	one.Close()
+	two.Close()
+	if _, err := os.Stat(two.path); !os.IsNotExist(err) {
+		t.Errorf("one without processes: %v", err)
+	}
+	three := next()
+	if _, err := os.Stat(one.path); err != nil {
+		t.Errorf("one with a process: %v", err)
+	}
+	three.Close()
+	if err := os.Remove(process); err != nil {
+		t.Fatal(err)
+	}
+	next().Close()
+	if _, err := os.Stat(one.path); !os.IsNotExist(err) {
+		t.Errorf("one whose process has ended: %v", err)
+	}
+	open, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range open {
+		if to, _ := os.Readlink(fd); strings.HasPrefix(to, all.root) {
+			t.Errorf("%s is open", to)
+		}
+	}
+}

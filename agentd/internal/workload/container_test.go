@@ -19,10 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain lets the test's own program be the first one of a container's processes.
+// TestMain lets the test's own program be the first one of a container's processes, or reap as PID 1.
 func TestMain(m *testing.M) {
 	if os.Args[0] == ContainerStageName {
 		os.Exit(RunContainerStage())
+	}
+	if os.Args[0] == reaperTest {
+		os.Exit(reapAll())
 	}
 	os.Exit(m.Run())
 }
