@@ -48,6 +48,8 @@ type guestVM struct {
 	did       func(string)  // is told what the guest does; nil: it has no files and runs nothing
 	shared    net.Conn      // the port for directories; nil for one that has ended
 	sharing   agentpb.DirectoriesServer
+	network   bool     // the guest's end of its link is kept
+	link      net.Conn // that end
 }
 
 func (*guestVM) Name() string                    { return "fake" }
@@ -82,6 +84,12 @@ func (g *guestVM) Directories() vm.Conn {
 
 func (g *guestVM) Start(_ context.Context, spec vm.Spec) (vm.Machine, error) {
 	g.spec = spec
+	if spec.Net != nil && g.network {
+		var err error
+		if g.link, err = net.FileConn(spec.Net.FD); err != nil {
+			return nil, err
+		}
+	}
 	if spec.Net != nil {
 		_ = spec.Net.FD.Close()
 	}
