@@ -50,6 +50,9 @@ type guestVM struct {
 	sharing   agentpb.DirectoriesServer
 	network   bool     // the guest's end of its link is kept
 	link      net.Conn // that end
+	copied    bool     // its machine is a copy of a saved one
+	hide      func() error
+	boots     chan struct{} // is closed when it is greeted, which it never answers; nil: it answers
 }
 
 func (*guestVM) Name() string                    { return "fake" }
@@ -58,7 +61,7 @@ func (g *guestVM) Agent() vm.Conn                { return g.host }
 func (*guestVM) PID() int                        { return os.Getpid() }
 func (g *guestVM) ConsoleTail(n int) string      { return g.last[max(0, len(g.last)-n):] }
 func (*guestVM) Confinement() []string           { return []string{"nothing"} }
-func (*guestVM) Restored() bool                  { return false }
+func (g *guestVM) Restored() bool                { return g.copied }
 func (g *guestVM) Done() <-chan struct{}         { return g.done }
 func (g *guestVM) Pause() error                  { g.paused.Store(true); return nil }
 func (g *guestVM) Resume() error                 { g.paused.Store(false); return nil }
@@ -108,8 +111,12 @@ func (g *guestVM) Wait(ctx context.Context) error {
 	}
 }
 
-func (g *guestVM) Handshake(_ context.Context, r *agentpb.HandshakeRequest) (*agentpb.HandshakeResponse, error) {
+func (g *guestVM) Handshake(ctx context.Context, r *agentpb.HandshakeRequest) (*agentpb.HandshakeResponse, error) {
 	g.greeting = r
+	if g.boots != nil {
+		close(g.boots)
+		<-ctx.Done()
+	}
 	answer := &agentpb.HandshakeResponse{Version: agentpb.MaxVersion, Kernel: "6.0-test", Warnings: []string{"a warning"}}
 	if g.behind != nil {
 		answer.ClockUnixNs = time.Now().UnixNano() - g.behind.Load()
@@ -173,7 +180,11 @@ func superviseFake(t *testing.T, g *guestVM, p *state.Plan, change ...func(*supe
 	go func() {
 		defer close(over)
 		choose := func() error { s.backend = g; return nil }
-		s.ended <- s.live(choose, func() error { return nil })
+		hide := g.hide
+		if hide == nil {
+			hide = func() error { return nil }
+		}
+		s.ended <- s.live(choose, hide)
 		_ = w.Close()
 	}()
 	ready := make(chan *state.Info, 1)
