@@ -6,11 +6,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/agentd/agentpb"
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/policies/grants"
 	"github.com/msb-project/msb/sandbox/internal/state"
@@ -257,4 +261,157 @@ func TestReviewsEndWithoutAnError(t *testing.T) {
 	}
 	s.supervisor.caller.ended()
 	must(t, <-s.ended)
+}
+
+// TestOnlyWhatOutlivesItsCallerIsHeld: a main command outlives its guest only where nobody else looks after the sandbox.
+func TestOnlyWhatOutlivesItsCallerIsHeld(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		plan state.Plan
+		want bool
+	}{
+		"a name":   {state.Plan{Spec: state.Spec{Name: "web"}}, true},
+		"no name":  {state.Plan{}, false},
+		"attached": {state.Plan{Spec: state.Spec{Name: "web"}, Attached: true}, false},
+		"review":   {state.Plan{Spec: state.Spec{Name: "web"}, Review: true}, false},
+		"--rm":     {state.Plan{Spec: state.Spec{Name: "web", AutoRemove: true}}, false},
+	} {
+		if got := newSupervisor(&c.plan, nil, nil).restart.holds(); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// TestI13_RemovedSandboxesSettleNothing: the directory at their name is another sandbox's by now. The contrast is their own.
+func TestI13_RemovedSandboxesSettleNothing(t *testing.T) {
+	t.Parallel()
+	for _, removed := range []bool{true, false} {
+		p := newPlan(t, t.TempDir(), "web")
+		p.NoNet, p.Audit = false, filepath.Join(t.TempDir(), "audit.jsonl")
+		s := newSupervisor(p, nil, nil)
+		must(t, s.openRecords())
+		must(t, s.named.open())
+		t.Cleanup(func() { _ = s.named.listener.Close(); _ = s.named.dir.Close(); _ = s.records.Close(nil) })
+		if removed {
+			must(t, os.RemoveAll(p.Dir))
+			newNamed(t, p.Home, "web")
+		}
+		st, err := state.ReadStored(p.Dir, "web")
+		must(t, err)
+		until := time.Now().Add(time.Hour)
+		st.Requests = []state.Request{{ID: "once2222", Host: "a.example", Port: 443, State: state.RequestApproved, Lifetime: state.ForOnce, Until: &until}}
+		must(t, state.WriteJSON(p.Dir, state.StoredFile, st))
+		must(t, s.access.settleOffline())
+		want := map[bool]state.RequestState{true: state.RequestApproved, false: state.RequestEnded}[removed]
+		if got := requestState(t, s); got != want {
+			t.Errorf("removed %t: the request is %s, want %s", removed, got, want)
+		}
+	}
+}
+
+// TestI14_CachesAreSharedReadOnly: no machine writes to the disk that others have, and none of them loses it while it runs.
+func TestI14_CachesAreSharedReadOnly(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	for _, file := range []string{state.LockFile, state.CacheDisk} {
+		path := state.CachesPath(home, "g00000001", file)
+		must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must(t, os.WriteFile(path, nil, 0o600))
+	}
+	p := newPlan(t, home, "")
+	p.Caches = []string{"pip"}
+	g := &guestVM{}
+	s, info := superviseFake(t, g, p)
+	if info == nil {
+		t.Fatal(<-s.ended)
+	}
+	want := vm.Disk{Path: state.CachesPath(home, "g00000001", state.CacheDisk), ReadOnly: true, ID: serialCaches}
+	if len(g.spec.Disks) < 3 || g.spec.Disks[2] != want || g.greeting.GetRoot().GetCacheDisk().GetDevice() != "vdc" || g.greeting.GetRoot().GetCacheDisk().GetSerial() != serialCaches {
+		t.Errorf("the machine has %+v, and the guest is told %v", g.spec.Disks, g.greeting.GetRoot().GetCacheDisk())
+	}
+	if g.spec.Warm {
+		t.Error("a copy of a saved machine has a disk more")
+	}
+	if lock, err := state.LockGeneration(home, "g00000001"); !errors.Is(err, syscall.EWOULDBLOCK) {
+		t.Errorf("it may be removed: %v, %v", lock, err)
+	}
+	must(t, closeFiles(g.spec.Held))
+	s.cancel(errCallerGone)
+	must(t, <-s.ended)
+}
+
+// TestPortsThatCannotBeWrittenDownAreFree for others at once.
+func TestPortsThatCannotBeWrittenDownAreFree(t *testing.T) {
+	t.Parallel()
+	plan := newPlan(t, t.TempDir(), "web")
+	plan.NoNet = false
+	s, info := superviseFake(t, &guestVM{}, plan)
+	if info == nil {
+		t.Fatal(<-s.ended)
+	}
+	free, err := listenAt(t.Context(), plan.Home, state.Port{Guest: 80})
+	must(t, err)
+	free.close()
+	record := filepath.Join(plan.Dir, state.InfoFile)
+	must(t, os.Remove(record))
+	must(t, os.MkdirAll(filepath.Join(record, "x"), 0o700)) // no file takes its place
+	if _, err := s.ports.AddPort(free.String()); err == nil {
+		t.Error("it is written")
+	}
+	again, err := listenAt(t.Context(), plan.Home, free.Port)
+	if err != nil {
+		t.Errorf("the port is taken: %v", err)
+	} else {
+		again.close()
+	}
+	must(t, os.RemoveAll(record))
+	s.cancel(errCallerGone)
+	must(t, <-s.ended)
+}
+
+// TestClocksAreSetBehindAPause at the next look, and not only at the tenth.
+func TestClocksAreSetBehindAPause(t *testing.T) {
+	t.Parallel()
+	g := &guestVM{behind: &atomic.Int64{}}
+	look := make(chan time.Time)
+	s, info := superviseFake(t, g, newPlan(t, t.TempDir(), "web"), func(s *supervisor) {
+		s.looks = func() (<-chan time.Time, func()) { return look, func() {} }
+	})
+	if info == nil {
+		t.Fatal(<-s.ended)
+	}
+	must(t, s.pause.set(true))
+	g.behind.Store(int64(time.Hour))
+	must(t, s.pause.set(false))
+	look <- time.Time{}
+	look <- time.Time{} // the one before is over
+	if off := time.Duration(g.behind.Load()); off.Abs() > time.Minute {
+		t.Errorf("the guest's clock is %s behind", off)
+	}
+}
+
+// TestNoticesOfARunBeforeAreTakenBack where a sandbox ends by itself: the guest's disk may hold one that a kill left.
+func TestNoticesOfARunBeforeAreTakenBack(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spec state.Spec
+		want bool
+	}{
+		"idle": {state.Spec{IdleStop: time.Hour}, true}, "lifetime": {state.Spec{Lifetime: time.Hour}, true}, "neither": {state.Spec{}, false},
+	} {
+		p := newPlan(t, t.TempDir(), "web")
+		p.IdleStop, p.Lifetime = c.spec.IdleStop, c.spec.Lifetime
+		var removed atomic.Bool
+		s, info := superviseFake(t, &guestVM{did: func(what string) {
+			if what == "remove "+state.StopNotice {
+				removed.Store(true)
+			}
+		}}, p)
+		if info == nil {
+			t.Fatal(<-s.ended)
+		}
+		if removed.Load() != c.want {
+			t.Errorf("%s: removed %t", name, removed.Load())
+		}
+	}
 }

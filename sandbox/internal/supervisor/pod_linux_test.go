@@ -8,11 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/dnsguard/upstream"
 	"github.com/msb-project/msb/netstack"
 	"github.com/msb-project/msb/sandbox/internal/state"
@@ -155,5 +158,55 @@ func TestI15_PodsHaveTheNodesResolvers(t *testing.T) {
 	}
 	if got := asked(t, resolvConfOf(t, file, nil)); !slices.Contains(got, "203.0.113.66:53") {
 		t.Errorf("the twin asks %q", got)
+	}
+}
+
+// TestI11_ResolvConfsOfPodsAreBounded: whoever writes the pod's file has this process copy no more than that.
+func TestI11_ResolvConfsOfPodsAreBounded(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "resolv.conf")
+	text := "nameserver 192.0.2.53\n"
+	must(t, os.WriteFile(file, []byte(text+strings.Repeat("#", 8<<20)), 0o600))
+	info, err := os.Stat(resolvConfOf(t, file, nil))
+	must(t, err)
+	if info.Size() > 1<<20 || info.Size() < int64(len(text)) || info.Mode().Perm() != 0o600 {
+		t.Errorf("%d bytes are copied, with the mode %s", info.Size(), info.Mode())
+	}
+}
+
+// TestI2_SandboxesStartInTheirPodsNamespace only, and what they reach there is not the node.
+func TestI2_SandboxesStartInTheirPodsNamespace(t *testing.T) {
+	t.Parallel()
+	own, err := ownNetwork()
+	must(t, err)
+	p := newPlan(t, t.TempDir(), "")
+	p.Pod = &state.Pod{Namespace: own + 1}
+	s, _ := superviseFake(t, &guestVM{}, p)
+	if err := <-s.ended; !errors.Is(err, errPod) {
+		t.Errorf("in another namespace: %v", err)
+	}
+	p = newPlan(t, t.TempDir(), "")
+	p.Pod, p.Policy = &state.Pod{Namespace: own, Node: []netip.Addr{netip.MustParseAddr(unrouted)}}, "version = 1\n[egress]\ndefault = \"public\"\n"
+	p.Audit = filepath.Join(t.TempDir(), "audit.jsonl")
+	followed := make(chan struct{})
+	n := superviseNet(t, p, func(s *supervisor) {
+		s.podPorts.sockets = func(context.Context) ([]agentclient.ListeningSocket, error) {
+			close(followed)
+			return nil, agentclient.ErrClosed
+		}
+	})
+	<-followed
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if c, err := n.net.DialTCP(ctx, netip.MustParseAddrPort(unrouted+":80")); err == nil {
+		t.Error("the node is reached")
+		_ = c.Close()
+	}
+	refused := false
+	for _, e := range n.end(t) {
+		refused = refused || e.Kind == audit.FlowOpen && e.Action == "deny" && e.Dst.String() == unrouted
+	}
+	if !refused {
+		t.Error("the log has no refusal")
 	}
 }

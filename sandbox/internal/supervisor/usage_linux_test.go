@@ -1,6 +1,8 @@
 package supervisor
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -35,4 +37,18 @@ func TestUsageWaitsForNoGuest(t *testing.T) {
 	}
 	s.cancel(errCallerGone)
 	must(t, <-s.ended)
+}
+
+// TestDisksTakeTheBytesTheyTake: a sparse file takes less than its size, another about as much.
+func TestDisksTakeTheBytesTheyTake(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "disk")
+	must(t, os.WriteFile(path, make([]byte, 1<<20), 0o600))
+	must(t, os.Truncate(path, 64<<20))
+	if size, used := diskUsage(path); size != 64<<20 || used > 2<<20 {
+		t.Errorf("a disk of 64 MiB with 1 MiB in it: %d and %d bytes", size, used)
+	}
+	if size, used := diskUsage(path + "-none"); size != 0 || used != 0 {
+		t.Errorf("none: %d and %d bytes", size, used)
+	}
 }
