@@ -89,17 +89,18 @@ const (
 )
 
 func (a accel) options() []string {
+	// Without ERMS kernels copy by words: emulation does each byte of a "rep
+	// movsb" by itself, three times slower or more, and counts it as one more
+	// instruction.
 	switch a {
 	case onKVM:
 		return []string{"-accel", "kvm", "-cpu", "host"}
 	case emulatedInTurn:
-		return []string{"-accel", "tcg,thread=single", "-cpu", "max", "-icount", "shift=2,sleep=on"}
+		return []string{"-accel", "tcg,thread=single", "-cpu", "max,erms=off", "-icount", "shift=2,sleep=on"}
 	case emulated:
 	}
 	// The guest's kernel spends a tenth of its boot on setting up
-	// virtualisation that it can't use. Without ERMS it copies by words:
-	// emulation does each byte of a "rep movsb" by itself, three times slower
-	// or more.
+	// virtualisation that it can't use.
 	return []string{"-accel", "tcg,thread=multi", "-cpu", "max,svm=off,vmx=off,erms=off"}
 }
 
