@@ -1,6 +1,8 @@
 package fileops
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,7 +33,7 @@ func TestLayersAreListedParentsFirst(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, err := range []error{
-		os.MkdirAll(dir+"/d/e", 0o755), os.Mkdir(dir+"/opaque", 0o700), os.WriteFile(dir+"/d/f", []byte("abc"), 0o640), os.Symlink("/far", dir+"/link"),
+		os.MkdirAll(dir+"/d/e", 0o755), os.Mkdir(dir+"/opaque", 0o700), os.Mkdir(dir+"/xwhiteouts", 0o700), os.WriteFile(dir+"/d/f", []byte("abc"), 0o640), os.Symlink("/far", dir+"/link"),
 		os.Mkdir(dir+"/odd\xfe", 0o755), os.WriteFile(dir+"/odd\xfe/in\xff", nil, 0o600), os.Symlink("\xff", dir+"/oddlink"), unix.Mkfifo(dir+"/fifo", 0o600),
 	} {
 		if err != nil {
@@ -50,7 +52,8 @@ func TestLayersAreListedParentsFirst(t *testing.T) {
 	if unix.Setxattr(dir+"/opaque", "trusted.overlay.opaque", []byte("y"), 0) == nil { // for root alone
 		opaque = "opaque 40700 D \"\" false true"
 	}
-	want = append(want, opaque)
+	_ = unix.Setxattr(dir+"/xwhiteouts", "trusted.overlay.opaque", []byte("x"), 0) // for root alone: it hides nothing
+	want = append(want, opaque, "xwhiteouts 40700 D \"\" false false")
 	slices.Sort(want)
 	got, omitted := layerOf(t, dir)
 	for i, e := range got { // the size of a directory is its file system's affair
@@ -97,5 +100,42 @@ func TestOnlyLayerFilesAreRead(t *testing.T) {
 		if err := ReadLayer(dir, name, take); err == nil {
 			t.Errorf("%q is read", name)
 		}
+	}
+}
+
+// TestI11_MessagesOfLayersAreBounded: by entries, and by the bytes of their names; and they aren't smaller than they need be.
+func TestI11_MessagesOfLayersAreBounded(t *testing.T) {
+	t.Parallel()
+	for name, files := range map[string]int{"%05d": layerBatch + 10, "%05d" + strings.Repeat("n", 240): layerBatchBytes/245 + 40} {
+		dir := t.TempDir()
+		for i := range files {
+			if err := os.Symlink("x", filepath.Join(dir, fmt.Sprintf(name, i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		messages, entries := 0, 0
+		_, err := Layer(t.Context(), dir, func(all []*agentpb.LayerEntry) error {
+			size := 0
+			for _, e := range all {
+				size += len(e.GetPath()) + len(e.GetTarget())
+			}
+			if len(all) > layerBatch || size > layerBatchBytes+maxLayerPath {
+				t.Errorf("a message of %d entries and %d bytes", len(all), size)
+			}
+			messages, entries = messages+1, entries+len(all)
+			return nil
+		})
+		if err != nil || entries != files || messages > 2 {
+			t.Errorf("%d entries in %d messages, %v", entries, messages, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/f", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Layer(ctx, dir, func([]*agentpb.LayerEntry) error { return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("of a call that has ended: %v", err)
 	}
 }

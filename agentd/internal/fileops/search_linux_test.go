@@ -91,3 +91,32 @@ func TestI11_SearchesLeaveHolesOut(t *testing.T) {
 		t.Errorf("%q, %v, %v", got, more, err)
 	}
 }
+
+// TestI11_PathsOfSearchesAreBounded: long ones of few files, too.
+func TestI11_PathsOfSearchesAreBounded(t *testing.T) {
+	t.Parallel()
+	const files = 90
+	dir := t.TempDir()
+	deep := filepath.Join(dir, strings.Repeat(strings.Repeat("d", 250)+"/", 14))
+	if err := os.MkdirAll(deep, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for i := range files {
+		if err := os.WriteFile(filepath.Join(deep, fmt.Sprint(i)), []byte("placeholder"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	got, more, err := Search(t.Context(), root, [][]byte{[]byte("placeholder")})
+	size := 0
+	for _, name := range got {
+		size += len(name)
+	}
+	if err != nil || !more || len(got) == files || size > maxFoundBytes+len(got) {
+		t.Errorf("%d files with %d bytes, %v, %v", len(got), size, more, err)
+	}
+}

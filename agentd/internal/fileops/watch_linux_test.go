@@ -3,7 +3,10 @@ package fileops
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -77,5 +80,122 @@ func TestI11_WatchedDirectoriesAreBounded(t *testing.T) {
 		if err := w.one(t.TempDir()); errors.Is(err, errTooManyDirs) != full || !full && err != nil {
 			t.Errorf("full %t: %v", full, err)
 		}
+	}
+}
+
+// watched are the events of a watch until one at last, and the messages they came in.
+func watched(t *testing.T, p string, recursive bool, do func() error, last func(*agentpb.WatchResponse) bool) (all []*agentpb.WatchResponse) {
+	t.Helper()
+	over, started := errors.New("over"), false
+	err := Watch(t.Context(), p, recursive, func(r *agentpb.WatchResponse) error {
+		if !started {
+			started = true
+			return do()
+		}
+		if all = append(all, r); last(r) {
+			return over
+		}
+		return nil
+	})
+	if !errors.Is(err, over) {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestLostEventsAreTold: those that the kernel drops, and those of a directory that came with too many files.
+func TestLostEventsAreTold(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	most, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || most > 1<<17 {
+		t.Skipf("a queue of %d events, %v", most, err)
+	}
+	dir := t.TempDir()
+	var files [2]*os.File
+	for i := range files { // the kernel takes two events alike for one
+		if files[i], err = os.Create(fmt.Sprintf("%s/%d", dir, i)); err != nil {
+			t.Fatal(err)
+		}
+		defer files[i].Close()
+	}
+	watched(t, dir, false, func() error {
+		for range most {
+			for _, f := range files {
+				if _, err := f.WriteAt([]byte("x"), 0); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}, func(r *agentpb.WatchResponse) bool { return r.GetOverflow() })
+	out := &agentpb.WatchResponse{}
+	for range maxEvents + 100 {
+		note(out, agentpb.WatchEvent_KIND_CREATED, "/many")
+	}
+	events, told := 0, false
+	if err := sendEvents(out, func(r *agentpb.WatchResponse) error {
+		if n := len(r.GetEvents()); n > eventBatch {
+			t.Errorf("%d events are in a message", n)
+		}
+		events, told = events+len(r.GetEvents()), r.GetOverflow()
+		return nil
+	}); err != nil || events != maxEvents || !told {
+		t.Errorf("%d events, told of others: %t, %v", events, told, err)
+	}
+}
+
+// TestWatchedLinksAreNotFollowed: the link itself is what is watched, until it is removed.
+func TestWatchedLinksAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	link := dir + "/link"
+	if err := errors.Join(os.Mkdir(dir+"/d", 0o700), os.Symlink("d", link)); err != nil {
+		t.Fatal(err)
+	}
+	removed := func(e *agentpb.WatchEvent) bool { return e.GetKind() == agentpb.WatchEvent_KIND_REMOVED }
+	all := watched(t, link, true, func() error {
+		return errors.Join(os.WriteFile(dir+"/d/f", nil, 0o600), os.Remove(dir+"/d/f"), os.Remove(link))
+	}, func(r *agentpb.WatchResponse) bool { return slices.ContainsFunc(r.GetEvents(), removed) })
+	for _, r := range all {
+		for _, e := range r.GetEvents() {
+			if string(e.GetPath()) != link {
+				t.Errorf("%v of %s", e.GetKind(), e.GetPath())
+			}
+		}
+	}
+}
+
+// TestI11_RemovedDirectoriesCountNoMore among those that are watched.
+func TestI11_RemovedDirectoriesCountNoMore(t *testing.T) {
+	t.Parallel()
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &watcher{in: os.NewFile(uintptr(fd), "inotify"), paths: map[int32]string{}}
+	defer func() { _ = w.in.Close() }()
+	dir := t.TempDir() + "/d"
+	if err := errors.Join(os.Mkdir(dir, 0o700), w.one(dir), os.Remove(dir)); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 4096)
+	for len(w.paths) > 0 {
+		n, err := unix.Read(fd, buf)
+		if errors.Is(err, unix.EAGAIN) {
+			break // that was all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.events(buf[:n]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(w.paths) > 0 {
+		t.Errorf("%v", w.paths)
 	}
 }
