@@ -67,12 +67,17 @@ type search struct {
 
 // holds reads a file in pieces, each behind the end of the one before, and leaves holes out.
 func (s *search) holds(ctx context.Context, path string) (bool, error) {
-	f, err := s.root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0) // it may have become a pipe or a link
+	f, err := s.root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // it may have become a pipe
 	if err != nil {
 		return false, err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return false, err
+	}
+	// Or a link to a file, which os.Root follows whatever the flags say.
+	if there, err := s.root.Lstat(path); err != nil || !os.SameFile(info, there) {
 		return false, err
 	}
 	at := int64(0)

@@ -120,3 +120,24 @@ func TestI11_PathsOfSearchesAreBounded(t *testing.T) {
 		t.Errorf("%d files with %d bytes, %v, %v", len(got), size, more, err)
 	}
 }
+
+// TestSearchesFollowNoLinkThatTookAFilesPlace. The twin is the file.
+func TestSearchesFollowNoLinkThatTookAFilesPlace(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := errors.Join(os.WriteFile(dir+"/f", []byte("placeholder"), 0o600), os.Symlink("f", dir+"/link")); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	s := &search{root: root, texts: [][]byte{[]byte("placeholder")}, longest: len("placeholder"), buf: make([]byte, 0, searchBytes)}
+	if found, err := s.holds(t.Context(), "f"); !found || err != nil {
+		t.Errorf("%v, %v", found, err)
+	}
+	if found, _ := s.holds(t.Context(), "link"); found {
+		t.Error("a link that took a file's place is followed")
+	}
+}
