@@ -505,3 +505,89 @@ func BenchmarkWriter(b *testing.B) {
 	}
 	_ = w.Close()
 }
+
+// TestI14_SegmentsAreMadeAnew, readable by their owner alone: what is there by a segment's name already is somebody else's, also behind a
+// link or at a pipe. Output goes on where nothing is.
+func TestI14_SegmentsAreMadeAnew(t *testing.T) {
+	t.Parallel()
+	dir, other := t.TempDir(), filepath.Join(t.TempDir(), "other")
+	must(t, os.WriteFile(other, []byte("private"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, segmentName("a", 0)), []byte("private"), 0o600))
+	w := NewWriter(dir, "a")
+	_, err := w.Stream(Stdout).Write([]byte("one"))
+	must(t, errors.Join(err, w.Close()))
+	if b, err := os.ReadFile(filepath.Join(dir, segmentName("a", 0))); string(b) != "private" || w.Lost() != 3 {
+		t.Errorf("the file that was there: %q, %v; lost %d", b, err, w.Lost())
+	}
+	w = NewWriter(dir, "b")
+	_, err = w.Stream(Stdout).Write([]byte("one"))
+	must(t, errors.Join(err, w.Close()))
+	path := filepath.Join(dir, segmentName("b", 0))
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	// The last segment has become a link to one that is just like it.
+	same := filepath.Join(t.TempDir(), "same")
+	b, err := os.ReadFile(path)
+	must(t, errors.Join(err, os.WriteFile(same, b, 0o600), os.Remove(path), os.Symlink(same, path)))
+	if again, err := Resume(dir, "b", 3, 0); err == nil {
+		_, err = again.Stream(Stdout).Write([]byte("two"))
+		must(t, errors.Join(err, again.Close()))
+	}
+	if now, err := os.ReadFile(same); err != nil || !bytes.Equal(now, b) {
+		t.Errorf("it was written to through a link: %q, %v", now, err)
+	}
+	must(t, syscall.Mkfifo(filepath.Join(dir, segmentName("c", 0)), 0o600))
+	r := newReader(dir, "c") // waits for nobody who writes
+	if p, err := r.Next(); err == nil {
+		t.Errorf("read %q from a pipe", p.Data)
+	}
+	must(t, r.Close())
+	for name, want := range map[string]bool{"a.0.log": true, "a-1.18446744073709551615.log": true, "a.00.log": false, "a.log": false, ".0.log": false, "a.0.logx": false, "a.-1.log": false, "a.0": false} {
+		if IsSegment(name) != want {
+			t.Errorf("%s is a segment: %t", name, !want)
+		}
+	}
+}
+
+// TestI11_ResumedLogsKeepTheirBound, and count on what was lost before.
+func TestI11_ResumedLogsKeepTheirBound(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := NewWriter(dir, "a")
+	piece := bytes.Repeat([]byte("x"), maxPayload)
+	for len := 0; len < 6*segmentBytes; len += maxPayload {
+		_, _ = w.Stream(Stdout).Write(piece)
+	}
+	must(t, w.Close())
+	again, err := Resume(dir, "a", w.Total()+5, w.Lost()+5)
+	must(t, err)
+	if again.Lost() != 5 {
+		t.Errorf("%d are lost, want 5", again.Lost())
+	}
+	for len := 0; len < 6*segmentBytes; len += maxPayload {
+		_, _ = again.Stream(Stdout).Write(piece)
+	}
+	must(t, again.Close())
+	if all, err := segments(dir, "a"); err != nil || len(all) > segmentsKept || onDisk(t, dir) > MaxBytes {
+		t.Errorf("segments %v, %v", all, err)
+	}
+}
+
+// TestFullDisksGetNoEmptySegments: where not even a first record fits, its file goes too.
+func TestFullDisksGetNoEmptySegments(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := NewWriter(dir, "a")
+	w.opener = func(path string) (*os.File, error) {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			return nil, err
+		}
+		return os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	}
+	_, _ = w.Stream(Stdout).Write([]byte("lost"))
+	_ = w.Close()
+	if all, err := segments(dir, "a"); err != nil || len(all) != 0 || w.Lost() != 4 {
+		t.Errorf("segments %v, %v; %d lost", all, err, w.Lost())
+	}
+}

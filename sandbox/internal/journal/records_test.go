@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/capture"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/review"
@@ -146,5 +147,70 @@ func TestImpossibleCapturesAreErrors(t *testing.T) {
 		if r, err := OpenRecords(files); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("off %v: %v, %v", off, r, err)
 		}
+	}
+}
+
+// TestI1_RecordsSayWhatWasNotWritten: an approval whose line can't be written doesn't stand, and what could not be captured is told at the end.
+func TestI1_RecordsSayWhatWasNotWritten(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	files := RecordFiles{Audit: filepath.Join(dir, "audit.jsonl"), Labels: map[string]string{"team": "blue"}, Pcap: filepath.Join(dir, "pcap", "link.pcapng"), Learn: filepath.Join(dir, "learned.toml")}
+	must(t, os.Mkdir(filepath.Join(dir, "pcap"), 0o700))
+	r, err := OpenRecords(files)
+	must(t, err)
+	must(t, r.Record(audit.Event{Kind: audit.AccessAnswer, Message: "approved"}))
+	if text, err := os.ReadFile(files.Audit); err != nil || !strings.Contains(string(text), "approved") || !strings.Contains(string(text), `"team":"blue"`) {
+		t.Errorf("the line and its labels: %s, %v", text, err)
+	}
+	r.Sink().Emit(audit.Event{Kind: audit.DNSQuery, Action: "deny", DNS: &audit.DNSDetail{Name: "a.example", Type: "A"}})
+	must(t, r.SwitchCapture(false))
+	must(t, os.RemoveAll(filepath.Join(dir, "pcap")))
+	if err := r.SwitchCapture(true); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a capture into no directory: %v", err)
+	}
+	p, err := policies.Parse("p.toml", []byte("version = 1\n"), nil)
+	must(t, err)
+	if err := r.Close(p); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the end says %v of the capture", err)
+	}
+	if err := r.Record(audit.Event{Kind: audit.AccessAnswer}); !errors.Is(err, audit.ErrClosed) {
+		t.Errorf("a line behind the end: %v", err)
+	}
+	if text, err := os.ReadFile(files.Learn); err != nil || !strings.Contains(string(text), "a.example") {
+		t.Errorf("learned: %s, %v", text, err)
+	}
+	if info, err := os.Stat(files.Learn); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// TestCapturesAreSetAsideAsAsked: parts of one recording are kept, as many as were asked for.
+func TestCapturesAreSetAsideAsAsked(t *testing.T) {
+	t.Parallel()
+	whole, err := os.ReadFile("../../../testdata/pcap/tls-5-records.pcapng")
+	must(t, err)
+	for keep, want := range map[int]bool{1: false, 2: true} {
+		path := filepath.Join(t.TempDir(), "link.pcapng")
+		for range 3 { // three runs that wrote something
+			r, err := OpenRecords(RecordFiles{Pcap: path, Resume: true, PcapOptions: state.PcapOptions{Keep: keep}})
+			must(t, err)
+			must(t, r.Close(nil))
+			must(t, os.WriteFile(path, whole, 0o600))
+		}
+		if !there(t, path+".1") || there(t, path+".2") != want || there(t, path+".3") {
+			all, _ := filepath.Glob(path + "*")
+			t.Errorf("%d kept: %q", keep, all)
+		}
+	}
+	// A part that begins later, in a run that goes on with a recording.
+	path := filepath.Join(t.TempDir(), "link.pcapng")
+	r, err := OpenRecords(RecordFiles{Pcap: path})
+	must(t, err)
+	must(t, r.SwitchCapture(false))
+	must(t, os.WriteFile(path, whole, 0o600))
+	must(t, r.SwitchCapture(true))
+	must(t, r.Close(nil))
+	if b, err := os.ReadFile(path + ".1"); err != nil || !slices.Equal(b, whole) {
+		t.Errorf("the part before is lost: %d bytes, %v", len(b), err)
 	}
 }
