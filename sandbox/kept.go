@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -45,7 +46,7 @@ func (k KeptRuns) List() ([]Kept, error) {
 
 // Remove removes what is left of the sandbox of that id; ErrNoSandbox if there is nothing.
 func (k KeptRuns) Remove(id string) error {
-	if _, err := os.Lstat(keptDir(k.home, id)); !runName.MatchString(id) || err != nil {
+	if _, err := os.Lstat(keptDir(k.home, id)); !runName.MatchString(id) || errors.Is(err, fs.ErrNotExist) {
 		return Fail(missing(id, fs.ErrNotExist))
 	}
 	return Fail(state.RemoveOwn(keptDir(k.home, id), state.RunForm))

@@ -35,7 +35,12 @@ func TestKeptRunsCanBeRemoved(t *testing.T) {
 	if got := msb(t, env, "rm", id); got.code != 0 || got.out != id+"\n" {
 		t.Errorf("%+v", got)
 	}
-	for _, name := range []string{id, foreign, "sb-0123456789ad"} { // gone, not msb's, never there
+	for _, args := range [][]string{{"rm", foreign}, {"rm", "-f", foreign}} { // not msb's: the cause is named, as by msb prune
+		if got := msb(t, env, args...); got.code == 0 || got.out != "" || !strings.Contains(got.err, "thesis.txt") || strings.Contains(got.err, sandbox.ErrNoSandbox.Error()) {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+	for _, name := range []string{id, "sb-0123456789ad"} { // gone, never there
 		if got := msb(t, env, "rm", name); got.code != exitSandbox {
 			t.Errorf("%s: %+v", name, got)
 		}

@@ -29,8 +29,10 @@ func newRemoveCommand(ui *ui) *cobra.Command {
 				remove = func(ctx context.Context, name string) error { return stopAndRemove(ctx, home, name) }
 			}
 			err := remove(ctx, name)
-			if errors.Is(err, sandbox.ErrNoSandbox) && home.KeptRuns().Remove(name) == nil { // of msb run --rm=false
-				err = nil
+			if errors.Is(err, sandbox.ErrNoSandbox) { // of msb run --rm=false
+				if kept := home.KeptRuns().Remove(name); !errors.Is(kept, sandbox.ErrNoSandbox) {
+					err = kept
+				}
 			}
 			if force && errors.Is(err, sandbox.ErrNoSandbox) { // what is asked for is so already
 				ui.warn("%v", err)
