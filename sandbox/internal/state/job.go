@@ -273,9 +273,12 @@ func RemoveJobs(dir string) error {
 	return err
 }
 
-// RemoveJob deletes a job's output, then its file: what a kill leaves between the two can be removed again.
+// RemoveJob deletes a job's output, then its file: what a kill or an error leaves between the two can be removed again.
 func RemoveJob(dir, name string) error {
-	return errors.Join(joblog.Remove(dir, name), UnlessGone(os.Remove(JobPath(dir, name))))
+	if err := joblog.Remove(dir, name); err != nil {
+		return err
+	}
+	return UnlessGone(os.Remove(JobPath(dir, name)))
 }
 
 // AnotherJob says that a job was removed and made again under its name.

@@ -89,3 +89,35 @@ func TestI13_JobFilesOutliveTheirOutput(t *testing.T) {
 		t.Errorf("%q went, in this order", gone)
 	}
 }
+
+// TestI13_JobsWhoseOutputStaysCanBeRemovedAgain: the file stays too, without which nothing would name the job.
+func TestI13_JobsWhoseOutputStaysCanBeRemovedAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	newStoredJob(t, dir)
+	w := joblog.NewWriter(dir, "a")
+	_, err := w.Stream(joblog.Stdout).Write([]byte("x"))
+	must(t, err)
+	must(t, w.Close())
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	var held string // a segment that can't be removed
+	for _, e := range entries {
+		if joblog.IsSegment(e.Name()) {
+			held = filepath.Join(dir, e.Name())
+			must(t, os.Remove(held))
+			must(t, os.MkdirAll(filepath.Join(held, "x"), 0o700))
+		}
+	}
+	if err := RemoveJob(dir, "a"); err == nil {
+		t.Error("the output stays, and nobody was told")
+	}
+	if names, err := ListJobs(dir); err != nil || !slices.Equal(names, []string{"a"}) {
+		t.Errorf("jobs %q, %v", names, err)
+	}
+	must(t, os.RemoveAll(held))
+	must(t, RemoveJob(dir, "a"))
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
