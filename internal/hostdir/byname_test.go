@@ -3,10 +3,12 @@
 package hostdir
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -83,13 +85,18 @@ func TestShownFilesReachTheBase(t *testing.T) {
 	t.Parallel()
 	served := filepath.Join(t.TempDir(), "served")
 	put(t, filepath.Dir(served), map[string]string{"served/d/note": "one", "served/listed": "two", "served/.env": "x"})
+	at := filepath.Join(served, "d/note")
+	var host unix.Stat_t
+	if err := errors.Join(os.Chtimes(at, time.Unix(1, 2), time.Unix(3, 4)), unix.Stat(at, &host)); err != nil { // long before its ctime
+		t.Fatal(err)
+	}
 	var heard []string
 	g := newGuest(t, served, Options{ByName: true, Hide: []string{".env"}, Base: func(path string, f File, opened bool) {
 		if opened {
 			path += " opened"
 		}
-		if f.Size != 3 || f.Mode&unix.S_IFMT != unix.S_IFREG || f.Inode == 0 || f.Modified == 0 || f.Changed == 0 {
-			t.Errorf("%s: %+v", path, f)
+		if want := (File{host.Mode, host.Ino, 3, 3_000_000_004, host.Ctim.Nano()}); f != want {
+			t.Errorf("%s: %+v, want %+v", path, f, want)
 		}
 		heard = append(heard, path)
 	}})

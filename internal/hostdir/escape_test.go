@@ -282,7 +282,7 @@ func TestSpecialFilesAreNotThere(t *testing.T) {
 func TestOtherMountsAreRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	put(t, dir, map[string]string{"file": "", "dir/file": ""})
+	put(t, dir, map[string]string{"file": "text", "dir/file": ""})
 	for what, change := range map[string]func(*unix.Statx_t){
 		"device": func(i *unix.Statx_t) { i.Dev_minor++ },
 		"mount":  func(i *unix.Statx_t) { i.Mnt_id++; i.Mask |= unix.STATX_MNT_ID },
@@ -295,6 +295,11 @@ func TestOtherMountsAreRefused(t *testing.T) {
 			_, err = g.ask(remove, rootID, name(n))
 			want(t, what+", remove "+n, err, unix.EACCES)
 			want(t, what+", rename "+n, g.rename(rootID, n, rootID, "new", 0), unix.EACCES)
+			_, _, err = g.create(rootID, n, unix.O_WRONLY|unix.O_TRUNC)
+			want(t, what+", create "+n, err, unix.EEXIST)
+		}
+		if b, err := os.ReadFile(filepath.Join(dir, "file")); err != nil || string(b) != "text" {
+			t.Errorf("%s: the file holds %q now, %v", what, b, err)
 		}
 	}
 }

@@ -47,6 +47,16 @@ func TestHostProgramsGiveNoGuestRights(t *testing.T) {
 	}
 }
 
+// mknod makes a file at the top.
+func (g *guest) mknod(file string) (uint64, error) {
+	g.t.Helper()
+	b, err := g.ask(opMknod, rootID, append(put32(nil, unix.S_IFREG|0o600, 0, 0, 0), name(file)...))
+	if err != nil {
+		return 0, err
+	}
+	return order.Uint64(b), nil
+}
+
 // TestI11_OwnersAreForgottenAndBounded: what a guest chose as owners takes memory of the host's, up to a bound and as long
 // as the file has a name.
 func TestI11_OwnersAreForgottenAndBounded(t *testing.T) {
@@ -72,6 +82,17 @@ func TestI11_OwnersAreForgottenAndBounded(t *testing.T) {
 	}
 	unlink("f", 1, 4) // there is f2
 	unlink("f2", 0, 3)
+	d := g.must(g.mkdir(rootID, "d"))
+	g.chown(d, 1000)
+	if _, err := g.ask(opRmdir, rootID, name("d")); err != nil || len(g.s.owners) != 0 || len(g.s.known) != 3 {
+		t.Errorf("without the directory, which has two links: %v, %d owners and %d files are known", err, len(g.s.owners), len(g.s.known))
+	}
+	replaced := g.must(g.mknod("replaced"))
+	g.must(g.mknod("by"))
+	g.chown(replaced, 1000)
+	if err := g.rename(rootID, "by", rootID, "replaced", 0); err != nil || len(g.s.owners) != 0 || len(g.s.known) != 4 {
+		t.Errorf("without the replaced file: %v, %d owners and %d files are known", err, len(g.s.owners), len(g.s.known))
+	}
 	for i := range maxOwners - 1 {
 		g.s.owners[identity{inode: uint64(i), kind: 1}] = owner{1, 1}
 	}

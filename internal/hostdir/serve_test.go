@@ -137,11 +137,17 @@ func TestLocksHoldAcrossHostAndGuest(t *testing.T) {
 			if err := host.Close(); err != nil {
 				t.Fatal(err)
 			}
+			heard := false // that what the host wrote under its lock is to be read
 			for n := uint64(0); n != 7; {
 				var errno int32
-				if n, errno, _ = p.reply(); n != 0 && (n != 7 || errno != 0) {
+				var b []byte
+				if n, errno, b = p.reply(); n != 0 && (n != 7 || errno != 0) {
 					t.Fatalf("reply %d, %d", n, errno)
 				}
+				heard = heard || n == 0 && errno == notifyInvalNode && order.Uint64(b) == id
+			}
+			if !heard {
+				t.Error("the guest has the lock, and goes on with the content from before it")
 			}
 			if host, err = os.OpenFile(filepath.Join(dir, "f"), os.O_RDWR, 0); err != nil {
 				t.Fatal(err)

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/internal/rotate/rotatetest"
 )
 
 func TestReadsAndLists(t *testing.T) {
@@ -265,6 +267,37 @@ func TestRenamesFollowTheFile(t *testing.T) {
 	}
 }
 
+// TestRenamedNodesStayTheSame: after a rename the guest's kernel goes on with the numbers that it has, and asks for no name.
+func TestRenamedNodesStayTheSame(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put(t, dir, map[string]string{"a": "a", "b": "bb", "c": "ccc"})
+	if err := os.Link(filepath.Join(dir, "c"), filepath.Join(dir, "c2")); err != nil {
+		t.Fatal(err)
+	}
+	g := newGuest(t, dir, Options{Writable: true})
+	a, b, c := g.must(g.walk("a")), g.must(g.walk("b")), g.must(g.walk("c"))
+	sizes := func(when string, want map[uint64]uint64) {
+		t.Helper()
+		for id, size := range want {
+			if got := g.attrs(g.ask(opGetattr, id, make([]byte, 16))); got.size != size {
+				t.Errorf("%s: node %d has %d bytes, want %d", when, id, got.size, size)
+			}
+		}
+	}
+	if err := g.rename(rootID, "a", rootID, "b", unix.RENAME_EXCHANGE); err != nil {
+		t.Fatal(err)
+	}
+	sizes("exchanged", map[uint64]uint64{a: 1, b: 2})
+	if err := g.rename(rootID, "a", rootID, "c", 0); err != nil { // b's content is called a now
+		t.Fatal(err)
+	}
+	sizes("moved over one of two links", map[uint64]uint64{a: 1, b: 2})
+	if other := g.must(g.walk("c2")); other != c {
+		t.Errorf("the file that has another name is node %d now, it was %d", other, c)
+	}
+}
+
 func TestI11_GuestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -389,4 +422,22 @@ func TestHiddenNamesAreNotThere(t *testing.T) {
 			t.Errorf("%q is taken as a pattern", p)
 		}
 	}
+}
+
+// TestWritesThatDoNotFitAreCountedInPart, as write(2) does: the guest's program goes on behind what was written.
+func TestWritesThatDoNotFitAreCountedInPart(t *testing.T) { // not parallel: the bound is the process's
+	dir := t.TempDir()
+	g := newGuest(t, dir, Options{Writable: true})
+	id, fh, err := g.create(rootID, "f", unix.O_RDWR)
+	if err != nil {
+		t.Fatal(err)
+	}
+	more := rotatetest.FullAt(t, 4)
+	b, err := g.ask(opWrite, id, append(put32(put64(nil, fh, 0), 6, 0, 0, 0, 0, 0), "abcdef"...))
+	full := g.write(id, fh, 4, "ef")
+	more()
+	if err != nil || order.Uint32(b) != 4 {
+		t.Errorf("six bytes where four fit: %x, %v", b, err)
+	}
+	want(t, "the others", full, unix.EFBIG)
 }
