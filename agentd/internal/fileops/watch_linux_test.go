@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -87,7 +88,9 @@ func TestI11_WatchedDirectoriesAreBounded(t *testing.T) {
 func watched(t *testing.T, p string, recursive bool, do func() error, last func(*agentpb.WatchResponse) bool) (all []*agentpb.WatchResponse) {
 	t.Helper()
 	over, started := errors.New("over"), false
-	err := Watch(t.Context(), p, recursive, func(r *agentpb.WatchResponse) error {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err := Watch(ctx, p, recursive, func(r *agentpb.WatchResponse) error {
 		if !started {
 			started = true
 			return do()
