@@ -244,3 +244,28 @@ func TestFlagsReachTheCommand(t *testing.T) {
 		t.Errorf("of an image without a command: %q", got)
 	}
 }
+
+// TestGuestsEnforceTimeoutsFirst: they send SIGTERM, then SIGKILL; msb ends the wait for one that doesn't, and none without --timeout.
+func TestGuestsEnforceTimeoutsFirst(t *testing.T) {
+	t.Parallel()
+	for d, bounded := range map[time.Duration]bool{time.Minute: true, 0: false} {
+		ctx, cancel := withTimeout(t.Context(), d)
+		at, has := ctx.Deadline()
+		if left := time.Until(at) - d; has != bounded || has && (left < 10*time.Second || left > time.Minute) {
+			t.Errorf("--timeout %v: until %v, %t", d, at, has)
+		}
+		cancel()
+	}
+}
+
+// TestI11_EnvFilesAreBounded: a device has no end.
+func TestI11_EnvFilesAreBounded(t *testing.T) {
+	t.Parallel()
+	line := "A=" + strings.Repeat("x", 1021) + "\n"
+	for n, ok := range map[int]bool{maxEnvFile / 1024: true, maxEnvFile/1024 + 1: false} {
+		var all []string
+		if err := (envFiles{&all}).Set(write(t, "env", strings.Repeat(line, n))); (err == nil) != ok {
+			t.Errorf("%d KiB: %v", n, err)
+		}
+	}
+}

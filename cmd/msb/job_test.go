@@ -16,6 +16,7 @@ import (
 // stubbornJob is one whose end the guest reports, or never.
 type stubbornJob struct {
 	reported bool
+	lost     bool // its sandbox ended
 	calls    []string
 }
 
@@ -28,6 +29,9 @@ func (j *stubbornJob) Kill(context.Context, agentclient.Signal) error {
 
 func (j *stubbornJob) Wait(ctx context.Context) (sandbox.JobStatus, error) {
 	j.calls = append(j.calls, "wait")
+	if j.lost {
+		return sandbox.JobStatus{}, sandbox.ErrJobLost
+	}
 	if j.reported {
 		return sandbox.JobStatus{}, nil
 	}
@@ -67,6 +71,7 @@ func TestI11_ForcedJobRemovalIsBounded(t *testing.T) {
 	}{
 		"never reported": {t.Context(), stubbornJob{}, time.Nanosecond, sandbox.ErrJobRunning},
 		"reported":       {t.Context(), stubbornJob{reported: true}, time.Hour, nil},
+		"lost":           {t.Context(), stubbornJob{lost: true}, time.Hour, nil},
 		"interrupted":    {interrupted, stubbornJob{}, time.Hour, context.Canceled},
 	} {
 		if err := killAndRemove(c.ctx, &c.job, c.limit); !errors.Is(err, c.want) {

@@ -235,3 +235,63 @@ func benchmark(b *testing.B, now time.Time) {
 		look()
 	}
 }
+
+// TestI14_SumsAreReadThroughNoLink: somebody else's file says nothing of the cached one, which is made again.
+func TestI14_SumsAreReadThroughNoLink(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	if err := Ensure(path, writeContent); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := filepath.Join(t.TempDir(), "sum")
+	if err := errors.Join(os.Rename(path+SumSuffix, elsewhere), os.Symlink(elsewhere, path+SumSuffix)); err != nil {
+		t.Fatal(err)
+	}
+	wrote := false
+	if err := Ensure(path, func(w io.Writer) error { wrote = true; return writeContent(w) }); err != nil || !wrote {
+		t.Errorf("written again: %t, %v", wrote, err)
+	}
+	check(t, path)
+}
+
+// TestI14_OtherUsersFilesAreMadeAgain: their owner may change them.
+func TestI14_OtherUsersFilesAreMadeAgain(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root gives files away")
+	}
+	path := filepath.Join(t.TempDir(), "file")
+	if err := errors.Join(Ensure(path, writeContent), os.Chown(path, 1234, -1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Ensure(path, writeContent); err != nil {
+		t.Fatal(err)
+	}
+	if st, ok := look(path); !ok || st.Uid != 0 {
+		t.Errorf("it belongs to %d", st.Uid)
+	}
+}
+
+// TestTimesCountOnceTheyHaveSettled: within a tick of the file system's clock a later change has the same times, so that the
+// content itself is compared.
+func TestTimesCountOnceTheyHaveSettled(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := Ensure(path, writeContent); err != nil {
+		t.Fatal(err)
+	}
+	st, _ := look(path)
+	changed := time.Unix(st.Ctim.Unix())
+	for _, c := range []struct {
+		after   time.Duration
+		trusted bool
+	}{{0, false}, {2 * time.Second, false}, {4 * time.Second, true}} {
+		if !intact(path, changed.Add(c.after)) {
+			t.Errorf("%v after the change it is taken for damaged", c.after)
+		}
+		if _, stamp := recall(path); (stamp != "") != c.trusted {
+			t.Errorf("%v after the change its times are kept as %q", c.after, stamp)
+		}
+	}
+}

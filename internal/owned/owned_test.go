@@ -174,3 +174,37 @@ func TestRemovedDirectoriesAreEmpty(t *testing.T) {
 		t.Errorf("removing: %v", err)
 	}
 }
+
+// TestI13_LockFilesStayAfterAFailure: what comes while msb removes is kept, and the lock file by which the rest is found.
+func TestI13_LockFilesStayAfterAFailure(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	top := filepath.Join(base, "top")
+	err := errors.Join(os.Mkdir(top, 0o700), os.WriteFile(filepath.Join(top, "f-lock"), nil, 0o600), os.WriteFile(filepath.Join(top, "f"), nil, 0o600))
+	parent, openErr := os.Open(base)
+	if err := errors.Join(err, openErr); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = parent.Close() }()
+	dir, err := owned.Open(parent, "top")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = dir.Close() }()
+	looks := 0
+	err = owned.Remove(parent, dir, "top", func(name string, mode os.FileMode) (owned.Form, bool) {
+		if name == "f" {
+			looks++
+		}
+		inside, ok := form(name, mode)
+		return inside, ok && (name != "f" || looks == 1) // it was checked, and is another's now
+	}, "f-lock")
+	if !errors.Is(err, owned.ErrForeign) || looks != 2 {
+		t.Errorf("%v after %d looks", err, looks)
+	}
+	for _, name := range []string{"f", "f-lock"} {
+		if _, err := os.Stat(filepath.Join(top, name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
