@@ -10,14 +10,20 @@ import (
 // TestI12_WhatContainersCantHaveIsNamed: each error begins with the field.
 func TestI12_WhatContainersCantHaveIsNamed(t *testing.T) {
 	t.Parallel()
-	most := int32(1001)
+	most, least := int32(1001), int32(-1001)
 	for want, change := range map[string]func(*ContainerSetup, *ContainerProcess){
-		"process: ":                           func(_ *ContainerSetup, p *ContainerProcess) { p.Env = []string{"no value"} },
-		"cwd":                                 func(_ *ContainerSetup, p *ContainerProcess) { p.Cwd = "x" },
-		"user":                                func(_ *ContainerSetup, p *ContainerProcess) { p.GID = 1<<32 - 1 },
-		"additional":                          func(_ *ContainerSetup, p *ContainerProcess) { p.Groups = make([]uint32, maxGroups+1) },
-		"rlimits: ":                           func(_ *ContainerSetup, p *ContainerProcess) { p.Rlimits = []Rlimit{{"nofile", 2, 1}} },
-		"oomScoreAdj":                         func(_ *ContainerSetup, p *ContainerProcess) { p.OOMScoreAdj = &most },
+		"process: ":         func(_ *ContainerSetup, p *ContainerProcess) { p.Env = []string{"no value"} },
+		"cwd":               func(_ *ContainerSetup, p *ContainerProcess) { p.Cwd = "x" },
+		"user":              func(_ *ContainerSetup, p *ContainerProcess) { p.GID = 1<<32 - 1 },
+		"additional":        func(_ *ContainerSetup, p *ContainerProcess) { p.Groups = make([]uint32, maxGroups+1) },
+		"rlimits: ":         func(_ *ContainerSetup, p *ContainerProcess) { p.Rlimits = []Rlimit{{"nofile", 2, 1}} },
+		"oomScoreAdj":       func(_ *ContainerSetup, p *ContainerProcess) { p.OOMScoreAdj = &most },
+		"oomScoreAdj -1001": func(_ *ContainerSetup, p *ContainerProcess) { p.OOMScoreAdj = &least },
+		"user 4294967295:0": func(_ *ContainerSetup, p *ContainerProcess) { p.UID = 1<<32 - 1 },
+		"sysctl \"vm.overcommit_memory\"": func(s *ContainerSetup, _ *ContainerProcess) {
+			s.Sysctls = map[string]string{"vm.overcommit_memory": "1"}
+		},
+		"sysctl \"/net/x\" is no name":        func(s *ContainerSetup, _ *ContainerProcess) { s.Sysctls = map[string]string{"/net/x": "1"} },
 		"capabilities: CAP_KILL is effective": func(_ *ContainerSetup, p *ContainerProcess) { p.Capabilities.Effective = 1 << 5 },
 		"capabilities: CAP_KILL is ambient": func(_ *ContainerSetup, p *ContainerProcess) {
 			p.Capabilities = CapabilitySets{Permitted: 1 << 5, Ambient: 1 << 5}
