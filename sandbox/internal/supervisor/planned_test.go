@@ -415,3 +415,28 @@ func TestNoticesOfARunBeforeAreTakenBack(t *testing.T) {
 		}
 	}
 }
+
+// TestLifetimesOfCrashedGuestsGoOn, while a start by hand begins a new one where the last was over.
+func TestLifetimesOfCrashedGuestsGoOn(t *testing.T) {
+	t.Parallel()
+	p := newPlan(t, t.TempDir(), "web")
+	p.Lifetime = time.Hour
+	st, err := state.ReadStored(p.Dir, "web")
+	must(t, err)
+	st.Lifetime, st.Ran = time.Hour, 2*time.Hour
+	must(t, state.WriteJSON(p.Dir, state.StoredFile, st))
+	s, info := superviseFake(t, &guestVM{}, p)
+	if info == nil {
+		t.Fatal(<-s.ended)
+	}
+	if err := s.life.over(time.Now()); err != nil {
+		t.Errorf("started by hand: %v", err)
+	}
+	again := newSupervisor(&state.Plan{Spec: p.Spec, Dir: p.Dir, Again: &state.Again{}}, nil, nil)
+	again.ctx, again.agent = s.ctx, s.agent
+	must(t, state.WriteJSON(p.Dir, state.StoredFile, st))
+	must(t, again.beginLife())
+	if err := again.life.over(time.Now()); !errors.Is(err, state.ErrLifetime) {
+		t.Errorf("after a crash: %v", err)
+	}
+}
