@@ -33,13 +33,13 @@ func TestExitsAreToldWhole(t *testing.T) {
 		}})
 		resize, asked := make(chan Size), make(chan Signal, 1)
 		close(resize)
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		got, err := c.Exec(ctx, ExecOptions{Argv: []string{"x"}, TTY: true, Resize: resize, Signals: asked, OnStart: func() {
 			time.AfterFunc(10*time.Millisecond, func() { asked <- SIGTERM })
 		}})
 		if err != nil || got != want || <-signals != uint32(SIGTERM) {
-			t.Errorf("got %+v, %v; want %+v", got, err, want)
+			t.Fatalf("got %+v, %v; want %+v", got, err, want)
 		}
 	}
 }
