@@ -246,3 +246,23 @@ func (c *counting) Write(b []byte) (int, error) {
 	c.end()
 	return len(b), nil
 }
+
+// TestI11_ReportsNameSomeOfWhatIsLeftOut and count the others.
+func TestI11_ReportsNameSomeOfWhatIsLeftOut(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i := range maxSkipped + 6 {
+		if err := syscall.Mkfifo(filepath.Join(dir, strings.Repeat("p", i+1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	r, err := Pack(t.Context(), io.Discard, root, ".", PackOptions{})
+	if err != nil || len(r.Skipped) != maxSkipped || r.SkippedMore != 6 || r.Entries != 1 {
+		t.Errorf("%d named, %d more, of %d entries, %v", len(r.Skipped), r.SkippedMore, r.Entries, err)
+	}
+}
