@@ -129,7 +129,7 @@ func (s *supervisor) serveLink() error {
 		CA: authority, Placeholders: stored.Placeholders, Parents: stored.ParentPlaceholders,
 		Sandbox: s.plan.ID, Policy: s.policy, Floor: s.floor, Audit: reloads{audit.Tee(s.records.Sink(), &s.denials), s}, Link: cfg, Node: s.pod.node(), Pod: s.pod.first(), ResolvConf: s.pod.resolvConf(), Capture: s.records.Capture(),
 		Admit:   admitReload(s.plan),
-		Forward: s.ports.forward, DialSandbox: s.peers.dial,
+		Forward: s.ports.forward, Dialer: s.dialer, DialSandbox: s.peers.dial,
 		Terminate:  func(reason string) { s.cancel(fmt.Errorf("%w: %s", state.ErrTerminated, reason)) },
 		EgressUsed: s.restart.egressUsed(),
 	})

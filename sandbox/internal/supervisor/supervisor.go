@@ -41,6 +41,7 @@ type supervisor struct {
 	records  *journal.Records
 	denials  audit.Denials
 	gateway  *gateway.Gateway
+	dialer   gateway.Dialer // of the gateway; nil is the host's network
 	ports    ports
 	ssh      forwards
 	sshd     sshd.Server

@@ -16,14 +16,25 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/netstack/netstacktest"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// unrouted is an address of the internet that nobody has: what is allowed to go there gets nowhere.
+// unrouted is an address of the internet: what is allowed to go there gets to noInternet.
 const unrouted = "11.255.255.254"
+
+// noInternet is the host's network, where nobody but this machine ever answers.
+type noInternet struct{}
+
+func (noInternet) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
+	if to, err := netip.ParseAddrPort(addr); err == nil && to.Addr().IsLoopback() {
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}
+	return nil, unix.ENETUNREACH
+}
 
 // oneHost is a policy for one name, whose secret ends the sandbox where it isn't meant to be.
 func oneHost(t *testing.T) string {
@@ -63,7 +74,7 @@ func superviseNet(t *testing.T, p *state.Plan, change ...func(*supervisor)) *net
 		p.Floor += resolver
 	}
 	g := &guestVM{network: true}
-	s, info := superviseFake(t, g, p, change...)
+	s, info := superviseFake(t, g, p, append(change, func(s *supervisor) { s.dialer = noInternet{} })...)
 	if info == nil {
 		t.Fatal(<-s.ended)
 	}
