@@ -29,9 +29,6 @@ const (
 	// giveUp is how long machines of a kind that could not be saved or restored
 	// are started without trying again.
 	giveUp = time.Hour
-	// maxTSCOff is how far off the clock of a saved machine may be, in parts
-	// per million. Two measurements usually differ by twice their accuracy.
-	maxTSCOff = 200
 )
 
 const (
@@ -114,12 +111,6 @@ func (b *Backend) template(ctx context.Context, path string, spec *vm.Spec) (*te
 		}
 	}
 }
-
-// near tells whether two frequencies are the same clock's.
-func near(a, b uint64) bool { return within(a, b, maxTSCOff) }
-
-// within tells whether two frequencies differ by that many parts per million at most.
-func within(a, b, ppm uint64) bool { return max(a, b)-min(a, b) <= max(a, b)*ppm/1_000_000 }
 
 // dropOld removes the oldest saved machines beyond maxTemplates, but not kept.
 func (b *Backend) dropOld(kept string) {

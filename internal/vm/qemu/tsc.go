@@ -19,6 +19,9 @@ const (
 	tscSpan = 20 * time.Millisecond
 	// tscGlance is enough to recognize a clock: 50 parts in a million.
 	tscGlance = 4 * time.Millisecond
+	// maxTSCOff is how far off the clock of a saved machine may be, in parts
+	// per million. Two measurements usually differ by twice their accuracy.
+	maxTSCOff = 200
 	// tscStale bounds the span: over a suspend of the host TSC and clock differ.
 	tscStale = 10 * time.Second
 	// A frequency outside of these is a broken measurement, and the kernel
@@ -85,6 +88,12 @@ func (m *tscMeter) is(khz uint64) bool {
 	m.mu.Unlock()
 	return near(glance, khz) || near(m.frequency(), khz)
 }
+
+// near tells whether two frequencies are the same clock's.
+func near(a, b uint64) bool { return within(a, b, maxTSCOff) }
+
+// within tells whether two frequencies differ by that many parts per million at most.
+func within(a, b, ppm uint64) bool { return max(a, b)-min(a, b) <= max(a, b)*ppm/1_000_000 }
 
 // measure returns the frequency over a span since begin, 0 for a broken measurement.
 func (m *tscMeter) measure(least time.Duration) uint64 {

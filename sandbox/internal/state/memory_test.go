@@ -131,3 +131,10 @@ func TestI14_NamedDirectoriesHoldMsbsFilesOnly(t *testing.T) {
 		t.Errorf("left: %v, %v", all, err)
 	}
 }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -92,10 +92,3 @@ func TestSocketsAreFoundAtPathsOfAnyLength(t *testing.T) {
 		must(t, l.Close())
 	}
 }
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
