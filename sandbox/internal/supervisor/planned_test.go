@@ -100,7 +100,7 @@ func TestI13_MachinesHoldTheirDisk(t *testing.T) {
 	must(t, <-s.ended)
 }
 
-// TestCopiesForgetWhatTheyWere: a guest is told of what its disk or its machine was before, and what it has done is not asked again.
+// TestCopiesForgetWhatTheyWere: the guest hears what its disk or its machine was before, and what it has done is not asked again.
 func TestCopiesForgetWhatTheyWere(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"", "web"} {
