@@ -81,6 +81,9 @@ func TestSnapshotsOfMemoryGoOnOnce(t *testing.T) {
 	m.must("stop", "")
 	for range 2 { // a snapshot can be restored again
 		must(t, m.h.Snapshots().Restore(t.Context(), "a-1", ""))
+		if st, err := m.h.Inspect("a"); err != nil || !st.Resumes {
+			t.Errorf("%+v, %v: it doesn't tell of the memory", st, err)
+		}
 		m.must("start", "")
 		if got := m.must("list", ""); got != "x" {
 			t.Errorf("the guest has %q, want the token of the snapshot", got)
@@ -89,7 +92,7 @@ func TestSnapshotsOfMemoryGoOnOnce(t *testing.T) {
 			t.Errorf("it is another boot: %q, want %q", got, boot)
 		}
 		st, err := m.h.Inspect("a")
-		if err != nil || st.Info == nil || !st.Info.Resumed {
+		if err != nil || st.Info == nil || !st.Info.Resumed || st.Resumes {
 			t.Errorf("%+v, %v", st, err)
 		}
 		if left := m.memories(); len(left) > 0 {
@@ -97,6 +100,9 @@ func TestSnapshotsOfMemoryGoOnOnce(t *testing.T) {
 		}
 		m.must("append", "z")
 		m.must("stop", "")
+		if st, err := m.h.Inspect("a"); err != nil || st.Resumes {
+			t.Errorf("%+v, %v: it tells of a memory that was used", st, err)
+		}
 		m.must("start", "")
 		if got := m.must("boot", ""); got == boot {
 			t.Error("the memory was used twice")

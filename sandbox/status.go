@@ -70,6 +70,8 @@ type Status struct {
 	// Restart is the policy of `--restart`, RestartCount how often it has restarted the main command.
 	Restart      string `json:"restart,omitempty"`
 	RestartCount int    `json:"restart_count,omitempty"`
+	// Resumes says that the next start goes on from a snapshot's memory.
+	Resumes bool `json:"resumes,omitempty"`
 	// End is how the run before ended, if it was not killed.
 	End *End `json:"end,omitempty"`
 	// Problem says why the state can't be read; the other fields are empty then.
@@ -164,6 +166,8 @@ func (h *Home) Inspect(name string) (*Status, error) {
 	if state.ReadJSON(dir, state.EndFile, &end) == nil {
 		s.End = &end
 	}
+	memory, err := state.FindMemory(dir)
+	s.Resumes = err == nil && memory != ""
 	return s, nil
 }
 
