@@ -158,3 +158,12 @@ func parseOCI(p string) (source, error) {
 	}
 	return ociSource{dir: p}, nil
 }
+
+// ShortName is a reference as people write it: without the registry that names without one mean.
+func ShortName(ref string) string {
+	short := strings.TrimPrefix(strings.TrimPrefix(ref, name.DefaultRegistry+"/"), "library/")
+	if r, err := name.ParseReference(short); err != nil || r.Name() != ref {
+		return ref
+	}
+	return short
+}

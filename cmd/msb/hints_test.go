@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -176,6 +177,24 @@ func TestRunsFlagsAreKnown(t *testing.T) {
 	}
 }
 
+// TestFlagsForDockersSakeChangeNothing: what docker asks for with a flag, and msb does anyway.
+func TestFlagsForDockersSakeChangeNothing(t *testing.T) {
+	t.Parallel()
+	env := []string{"MSB_HOME=" + filepath.Join(t.TempDir(), "home")}
+	if got := msb(t, env, "volume", "create", "data"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	for _, both := range [][2]string{
+		{"ls", "ls -a --no-trunc"}, {"ps -q", "ps -aq"}, {"image ls -q", "image ls -aq"}, {"image prune", "image prune -f"},
+		{"volume prune --dry-run", "volume prune --dry-run --force"}, {"prune", "prune --force"},
+	} {
+		plain, same := msb(t, env, strings.Fields(both[0])...), msb(t, env, strings.Fields(both[1])...)
+		if plain.code != 0 || plain != same {
+			t.Errorf("msb %s: %+v; msb %s: %+v", both[0], plain, both[1], same)
+		}
+	}
+}
+
 // dockersFlags are those of docker 28's commands, by the words of msb's.
 var dockersFlags = map[string]string{
 	"attach":  "detach-keys no-stdin sig-proxy",
@@ -234,7 +253,6 @@ func TestDockersFlagsAreKnown(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
-		"image ls -a":                    "all images",
 		"volume prune -a":                "those with names",
 		"volume create --driver local v": "--size",
 		"ps --size":                      "the disk's size",

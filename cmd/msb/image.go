@@ -122,6 +122,7 @@ func newImageList(ui *ui) *cobra.Command {
 		},
 	}
 	flags.register(c)
+	sakeOfDocker(c, "all", "a", listsAll)
 	return c
 }
 
@@ -134,7 +135,7 @@ func printImages(ui *ui, c *cobra.Command, list []image.Image, flags *listFlags)
 	return printList(ui, c, flags, all, func(r *imageRow) string { return cmp.Or(r.Ref, r.Digest) }, func(all []imageRow) [][]string {
 		rows := append(make([][]string, 0, 1+len(all)), []string{"IMAGE", "DIGEST", "PLATFORM", "SIZE"})
 		for _, r := range all {
-			rows = append(rows, []string{cmp.Or(r.Ref, "<none>"), r.Digest[:min(digestShown, len(r.Digest))], r.Platform, progressbar.Bytes(r.SizeBytes)})
+			rows = append(rows, []string{cmp.Or(image.ShortName(r.Ref), "<none>"), r.Digest[:min(digestShown, len(r.Digest))], r.Platform, progressbar.Bytes(r.SizeBytes)})
 		}
 		return rows
 	})
@@ -188,5 +189,6 @@ func newImagePrune(ui *ui) *cobra.Command {
 	}
 	flags.register(c)
 	c.Flags().BoolVar(&dry, "dry-run", false, "remove nothing")
+	sakeOfDocker(c, "force", "f", asksNothing)
 	return c
 }

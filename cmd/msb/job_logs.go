@@ -49,12 +49,15 @@ func (f *logFlags) options(now time.Time) (sandbox.LogOptions, error) {
 	}
 	if f.tail != "all" {
 		n, err := strconv.Atoi(f.tail)
-		if err != nil || n < 0 {
+		if err != nil {
 			return o, fmt.Errorf("--tail %q: give it a number of lines, or all", f.tail)
 		}
-		if o.Tail = n; n == 0 {
+		switch {
+		case n == 0:
 			o.Tail = -1
-		}
+		case n > 0:
+			o.Tail = n
+		} // below 0 is all, as in docker
 	}
 	if f.since == "" {
 		return o, nil

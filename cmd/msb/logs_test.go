@@ -17,13 +17,13 @@ func TestLogFlagsMatchOtherTools(t *testing.T) {
 			t.Errorf("--since %q: %v, %v; want %v", since, o.Since, err, want)
 		}
 	}
-	for tail, want := range map[string]int{"all": 0, "0": -1, "1": 1, "25": 25} {
+	for tail, want := range map[string]int{"all": 0, "0": -1, "1": 1, "25": 25, "-1": 0, "-7": 0} {
 		f := logFlags{tail: tail}
 		if o, err := f.options(now); err != nil || o.Tail != want {
 			t.Errorf("--tail %q: %d, %v; want %d", tail, o.Tail, err, want)
 		}
 	}
-	for _, f := range []logFlags{{tail: "-1"}, {tail: ""}, {tail: "all", since: "yesterday"}, {tail: "all", json: true, timestamps: true}, {tail: "all", grep: "("}} {
+	for _, f := range []logFlags{{tail: "x"}, {tail: ""}, {tail: "all", since: "yesterday"}, {tail: "all", json: true, timestamps: true}, {tail: "all", grep: "("}} {
 		if o, err := f.options(now); err == nil {
 			t.Errorf("%+v is taken: %+v", f, o)
 		}

@@ -61,6 +61,8 @@ func newListCommand(ui *ui) *cobra.Command {
 	flags.register(c)
 	c.Flags().StringArrayVarP(&filters, "filter", "f", nil, "list only those with `label=KEY[=VALUE]` (repeatable: all must match)")
 	c.Flags().BoolVar(&kept, "kept", false, "list what msb run --rm=false left instead; msb rm ID removes it")
+	sakeOfDocker(c, "all", "a", listsAll)
+	sakeOfDocker(c, "no-trunc", "", "nothing is truncated")
 	return c
 }
 

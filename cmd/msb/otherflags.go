@@ -10,8 +10,7 @@ import (
 // verbFlags are flags that other tools have for a command, by its words behind msb.
 var verbFlags = map[string]map[string]string{
 	"ls": {
-		"a": allListed, "all": allListed, "n": allListed, "l": allListed, "latest": allListed, "last": allListed,
-		"no-trunc": noTrunc, "s": sizeListed, "size": sizeListed,
+		"n": allListed, "l": allListed, "latest": allListed, "last": allListed, "s": sizeListed, "size": sizeListed,
 	},
 	"stop":    {"t": stopWait, "time": stopWait, "timeout": stopWait, "f": stopWait, "force": stopWait, "s": stopSignal, "signal": stopSignal, "label": labelFilter},
 	"restart": {"t": stopWait, "time": stopWait, "timeout": stopWait, "s": stopSignal, "signal": stopSignal, "label": labelFilter},
@@ -47,13 +46,13 @@ var verbFlags = map[string]map[string]string{
 	},
 	"stats":   {"a": "it is of those that run; leave it out", "all": "it is of those that run; leave it out", "no-trunc": noTrunc},
 	"top":     {"o": fixedColumns, "e": fixedColumns, "f": fixedColumns, "x": fixedColumns, "u": fixedColumns},
-	"prune":   {"a": pruneAll, "all": pruneAll, "f": asksNothing, "force": asksNothing, "filter": pruneList, "volumes": "msb volume prune removes volumes"},
+	"prune":   {"a": pruneAll, "all": pruneAll, "filter": pruneList, "volumes": "msb volume prune removes volumes"},
 	"install": {"tmp": "each call is a new sandbox; leave it out"},
 
 	"image pull":    {"a": nameEach, "all-tags": nameEach, "platform": otherFlags["platform"], "disable-content-trust": otherFlags["disable-content-trust"]},
-	"image ls":      {"a": "all images are listed; leave it out", "all": "all images are listed; leave it out", "digests": "digests are in the list; --json has them whole", "f": pipeList, "filter": pipeList, "no-trunc": "--json has the whole digests", "tree": "an image is of one platform; leave it out"},
+	"image ls":      {"digests": "digests are in the list; --json has them whole", "f": pipeList, "filter": pipeList, "no-trunc": "--json has the whole digests", "tree": "an image is of one platform; leave it out"},
 	"image rm":      {"f": "names of an image are forgotten one by one, and a disk that a sandbox needs stays; leave it out", "force": "names of an image are forgotten one by one, and a disk that a sandbox needs stays; leave it out", "no-prune": "an image has no parents; leave it out", "platform": otherFlags["platform"]},
-	"image prune":   {"a": pruneAll, "all": pruneAll, "f": asksNothing, "force": asksNothing, "filter": pruneList},
+	"image prune":   {"a": pruneAll, "all": pruneAll, "filter": pruneList},
 	"image inspect": {"platform": otherFlags["platform"]},
 	"image history": {"H": "times and sizes are written for people; --json has them exact", "human": "times and sizes are written for people; --json has them exact", "q": "the cache keeps no images between the steps; use --format", "quiet": "the cache keeps no images between the steps; use --format", "platform": otherFlags["platform"]},
 	"image load":    {"platform": otherFlags["platform"]},
@@ -61,7 +60,7 @@ var verbFlags = map[string]map[string]string{
 
 	"volume create": {"name": "the name stands alone, without a flag", "d": localDisk, "driver": localDisk, "o": localDisk, "opt": localDisk, "label": "volumes have no labels; leave it out"},
 	"volume ls":     {"f": pipeList, "filter": pipeList, "cluster": "volumes are of this machine; leave it out"},
-	"volume prune":  {"a": "those with names are removed too; leave it out", "all": "those with names are removed too; leave it out", "f": asksNothing, "force": asksNothing, "filter": pruneList},
+	"volume prune":  {"a": "those with names are removed too; leave it out", "all": "those with names are removed too; leave it out", "filter": pruneList},
 	"volume rm":     {"f": "stop the sandboxes that have it first; leave it out", "force": "stop the sandboxes that have it first; leave it out"},
 
 	"snapshot create": {"from-sandbox": "the sandbox stands first: msb snapshot create SANDBOX [NAME]", "full": "use --memory"},
@@ -86,7 +85,6 @@ const (
 	fixedColumns = "every process is listed, with fixed columns; msb exec NAME ps shows others, if the image has it"
 	pruneAll     = "msb image rm IMAGE forgets an image by its name; leave it out"
 	pruneList    = "--dry-run lists what would go; remove others by their names"
-	asksNothing  = "it asks nothing; leave it out"
 	nameEach     = "name each image"
 	pipeList     = "pipe --json into jq"
 	localDisk    = "a volume is a disk of this machine, of the size that --size says; leave it out"
@@ -96,6 +94,16 @@ const (
 
 // runLike are the commands with flags of docker run.
 var runLike = []string{"run", "create", "exec", "install", "warm", "update"}
+
+// sakeOfDocker adds a flag that asks for what is done without it.
+func sakeOfDocker(c *cobra.Command, name, short, why string) {
+	c.Flags().BoolP(name, short, false, "for docker's sake: "+why+", with and without this")
+}
+
+const (
+	asksNothing = "nothing is asked"
+	listsAll    = "all are listed"
+)
 
 // otherFlag says what to do instead of a flag that other tools have.
 func otherFlag(c *cobra.Command, name string) string {

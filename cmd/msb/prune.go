@@ -34,6 +34,7 @@ func newPruneCommand(ui *ui) *cobra.Command {
 	flags.register(c)
 	c.Flags().BoolVar(&o.DryRun, "dry-run", false, "remove nothing")
 	c.Flags().BoolVar(&o.Stopped, "stopped", false, "remove sandboxes with a name that don't run, too, and all that their disks hold")
+	sakeOfDocker(c, "force", "f", asksNothing)
 	return c
 }
 

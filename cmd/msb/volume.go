@@ -148,6 +148,7 @@ func newVolumePruneCommand(ui *ui) *cobra.Command {
 	}
 	flags.register(c)
 	c.Flags().BoolVar(&dry, "dry-run", false, "remove nothing")
+	sakeOfDocker(c, "force", "f", asksNothing)
 	return c
 }
 
