@@ -26,15 +26,21 @@ import (
 	"github.com/msb-project/msb/agentd/internal/workload"
 )
 
-// inMachine marks the child of onMachine.
+// inMachine marks the child of inNamespaces.
 const inMachine = "MSB_TEST_IN_MACHINE"
 
-// onMachine runs a test again in a process whose mounts, network and children are its own, with an agent that makes containers
-// on this machine's kernel.
+// onMachine runs a test in namespaces, with an agent that makes containers on this machine's kernel.
 func onMachine(t *testing.T, opts agentclient.Options, test func(t *testing.T, p *pod)) {
 	t.Helper()
+	inNamespaces(t, func() { test(t, newPod(t, opts)) })
+}
+
+// inNamespaces runs a test again in a process whose mounts, names, network and children are its own.
+func inNamespaces(t *testing.T, test func()) {
+	t.Helper()
 	if os.Getenv(inMachine) != "" {
-		test(t, newPod(t, opts))
+		must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc", "proc", 0, ""), unix.Mount("tmpfs", "/run", "tmpfs", 0, ""), system.LoopbackUp())
+		test()
 		return
 	}
 	if os.Getuid() != 0 {
@@ -45,7 +51,7 @@ func onMachine(t *testing.T, opts agentclient.Options, test func(t *testing.T, p
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")
 	cmd.Env = append(os.Environ(), inMachine+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWNET | unix.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("in namespaces: %v\n%s", err, out)
@@ -69,7 +75,6 @@ type pod struct {
 func newPod(t *testing.T, opts agentclient.Options) *pod {
 	t.Helper()
 	p := &pod{root: t.TempDir(), serving: map[uint32]agentclient.HostDirectory{}}
-	must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc", "proc", 0, ""), unix.Mount("tmpfs", "/run", "tmpfs", 0, ""), system.LoopbackUp())
 	must(t, os.MkdirAll("/run/cgroups", 0o755))
 	if err := unix.Mount("none", "/run/cgroups", "cgroup2", 0, ""); err != nil {
 		t.Skip("no control groups here: ", err)
@@ -80,7 +85,7 @@ func newPod(t *testing.T, opts agentclient.Options) *pod {
 	t.Cleanup(func() { must(t, os.Remove(p.groups), os.Remove(top)) })
 	cgroups, err := workload.NewCgroups(top, workload.Limits{})
 	must(t, err)
-	p.fillRoot(t)
+	fillRoot(t, p.root)
 	p.session = dial(t, opts, func(s *server) {
 		s.containers = &containerServer{
 			cgroups: cgroups, reaper: workload.NewReaper(false), shutdown: s.shutdown, log: slog.New(slog.DiscardHandler),
@@ -94,14 +99,14 @@ func newPod(t *testing.T, opts agentclient.Options) *pod {
 }
 
 // fillRoot makes a root of busybox.
-func (p *pod) fillRoot(t *testing.T) {
+func fillRoot(t *testing.T, root string) {
 	t.Helper()
 	box, err := exec.LookPath("busybox")
 	must(t, err)
 	program, err := os.ReadFile(box)
-	must(t, err, os.Chmod(p.root, 0o755), os.Mkdir(filepath.Join(p.root, "bin"), 0o755), os.WriteFile(filepath.Join(p.root, "bin/busybox"), program, 0o755))
+	must(t, err, os.Chmod(root, 0o755), os.Mkdir(filepath.Join(root, "bin"), 0o755), os.WriteFile(filepath.Join(root, "bin/busybox"), program, 0o755))
 	for _, name := range strings.Fields("sh cat chmod chown dd env grep head hostname id kill ln ls mkdir mknod mount pwd readlink rm sed sleep sort stat stty test touch tr true tty wc") {
-		must(t, os.Symlink("busybox", filepath.Join(p.root, "bin", name)))
+		must(t, os.Symlink("busybox", filepath.Join(root, "bin", name)))
 	}
 }
 

@@ -94,10 +94,18 @@ type session struct {
 // newSession starts a server; the pipe's host end is not used yet.
 func newSession(t *testing.T, change ...func(*server)) *session {
 	t.Helper()
+	f := &fakeMachine{}
+	s := newSessionOf(t, func(*workload.Thread) machineOps { return f }, change...)
+	s.machine = f
+	return s
+}
+
+// newSessionOf starts a server of a machine whose processes start where the thread stands.
+func newSessionOf(t *testing.T, machine func(*workload.Thread) machineOps, change ...func(*server)) *session {
+	t.Helper()
 	host, port := net.Pipe()
 	thread, reaper := workload.NewThread(), workload.NewReaper(false)
-	f := &fakeMachine{}
-	s := &session{machine: f, server: newServer(f, workload.NewSpawner(thread, reaper)), served: make(chan error, 1), host: host}
+	s := &session{server: newServer(machine(thread), workload.NewSpawner(thread, reaper)), served: make(chan error, 1), host: host}
 	for _, c := range change {
 		c(s.server)
 	}
@@ -116,13 +124,20 @@ func newSession(t *testing.T, change ...func(*server)) *session {
 func dial(t *testing.T, opts agentclient.Options, change ...func(*server)) *session {
 	t.Helper()
 	s := newSession(t, change...)
-	client, err := agentclient.Dial(t.Context(), s.host, opts)
-	if err != nil {
+	if err := s.handshake(t, opts); err != nil {
 		t.Fatalf("handshake: %v", err)
 	}
-	s.Client = client
-	t.Cleanup(func() { client.Close() })
 	return s
+}
+
+func (s *session) handshake(t *testing.T, opts agentclient.Options) error {
+	t.Helper()
+	client, err := agentclient.Dial(t.Context(), s.host, opts)
+	if err == nil {
+		s.Client = client
+		t.Cleanup(func() { client.Close() })
+	}
+	return err
 }
 
 // result is what an exec gave.
