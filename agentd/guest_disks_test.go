@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -284,6 +285,32 @@ func TestMachinesInMemory(t *testing.T) {
 		if _, err := s.Freeze(t.Context(), time.Minute); err == nil {
 			t.Error("a root in memory is frozen")
 		}
+	})
+}
+
+// TestFullDisksStart: who filled the disk must be able to remove something.
+func TestFullDisksStart(t *testing.T) {
+	inNamespaces(t, func() {
+		devices(t)
+		upper, at := disk(t, "vdb", t.TempDir()), t.TempDir()
+		must(t, unix.Mount("/dev/vdb", at, "ext4", 0, ""))
+		for _, dir := range strings.Fields("proc sys dev tmp run etc") { // as the machine before has left it
+			must(t, os.MkdirAll(filepath.Join(at, "data", dir), 0o755))
+		}
+		must(t, os.MkdirAll(filepath.Join(at, "work/work"), 0o700))
+		for _, piece := range []int{1 << 20, 1 << 10} { // the last may fit in where the first doesn't
+			for n := 0; ; n++ {
+				if err := os.WriteFile(filepath.Join(at, "data", fmt.Sprint("big", piece, "-", n)), make([]byte, piece), 0o644); errors.Is(err, unix.ENOSPC) {
+					break
+				} else if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		must(t, unix.Unmount(at, 0))
+		s, err := boot(t, agentclient.Options{Root: &agentclient.Root{Image: disk(t, "vda", imageOf(t)), UpperDisk: upper}})
+		must(t, err)
+		s.wantLines(t, map[string]string{"rm /big1048576-0 && echo x > /small && cat /small": "x"})
 	})
 }
 

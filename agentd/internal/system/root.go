@@ -101,13 +101,14 @@ func UpperFiles() (*os.Root, error) {
 }
 
 // checkUpper makes sure that the upper layer can be written to. To mount an overlay empties its work directory: a kernel
-// that finds damage there shuts the file system for writes, which statfs(2) doesn't tell.
+// that finds damage there shuts the file system for writes, which statfs(2) doesn't tell. A full disk is not damaged: the
+// workload can remove something.
 func checkUpper() error {
 	probe, err := os.MkdirTemp(upperDir, "probe")
 	if err == nil {
 		err = os.Remove(probe)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, unix.ENOSPC) {
 		return fmt.Errorf("%w: the kernel found errors in its file system and lets nothing be written to it (%w); on the host, e2fsck -fy upper.ext4 in the sandbox's directory repairs most", errDamaged, err)
 	}
 	return nil
