@@ -295,6 +295,9 @@ func TestI13_JobsAreLostWithSupervisors(t *testing.T) {
 	if !errors.Is(err, ErrJobLost) || st.State != JobLost || KindOf(err) != KindSandbox {
 		t.Errorf("%+v, %v", st, err)
 	}
+	if all, err := k.home.Jobs("web"); err != nil || len(all) != 1 || all[0].State != JobLost {
+		t.Errorf("listed as %+v, %v", all, err)
+	}
 	if got := text(t, j, LogOptions{Follow: true}); got != "listening\n" {
 		t.Errorf("its output: %q", got)
 	}
@@ -393,6 +396,11 @@ func TestI12_JobNamesAreNotConfused(t *testing.T) {
 	must(t, next.Kill(t.Context(), 15))
 	if st, err := next.Wait(t.Context()); err != nil || st.Signal != 15 {
 		t.Errorf("the next one: %+v, %v", st, err)
+	}
+	for _, old := range []*Job{ofSession, ofHome} {
+		if st, err := old.Wait(t.Context()); !errors.Is(err, ErrNoJob) {
+			t.Errorf("the one before, when the next one has ended: %+v, %v", st, err)
+		}
 	}
 }
 
