@@ -212,12 +212,13 @@ func TestI13_OnlyOwnHomesAreAdopted(t *testing.T) {
 		adopted[fmt.Sprintf("killed after %d bytes of the marker", n)] = dir(map[string]maker{markerFile: file(markerText[:n])})
 	}
 	outside := filepath.Join(t.TempDir(), "outside")
-	dir(map[string]maker{"x": file("")})(t, outside)
+	dir(map[string]maker{"x": file(""), "marker": file(markerText)})(t, outside)
 	junk := dir(map[string]maker{"x": file("")})
 	refused := map[string]maker{
 		"a file": with("notes.txt", file("x")), "a dot file": with(".bashrc", file("x")), "a directory": with("src", dir(nil)), "only a file": dir(map[string]maker{"x": file("")}),
 		"run is a link": with("run", link(outside)), "images is a link": with("images", link(outside)), "run is a file": with("run", file("")),
 		"a wrong marker": with(markerFile, file("mine")), "a longer marker": with(markerFile, file(markerText+"\n")), "a marker that is a link": with(markerFile, link(filepath.Join(outside, "x"))),
+		"a link to a marker":           with(markerFile, link(filepath.Join(outside, "marker"))),
 		"a marker that is a directory": with(markerFile, dir(nil)), "a marker that is a pipe": with(markerFile, fifo),
 		"a run of another name": with("run", dir(map[string]maker{"sb-1": dir(nil)})), "a file in a run": with("run", dir(map[string]maker{"sb-0123456789ab": junk})),
 		"a sandbox of another name": with("sandboxes", dir(map[string]maker{"Web": dir(nil)})), "a file in a sandbox": with("sandboxes", dir(map[string]maker{"web": junk})),
@@ -249,7 +250,7 @@ func TestI13_OnlyOwnHomesAreAdopted(t *testing.T) {
 			t.Errorf("%s: it was %q and is %q", name, before, after)
 		}
 	}
-	if got := listing(t, outside); !slices.Equal(got, []string{"", "/x"}) {
+	if got := listing(t, outside); !slices.Equal(got, []string{"", "/marker", "/x"}) {
 		t.Errorf("behind a link: %q", got)
 	}
 }

@@ -91,6 +91,9 @@ func TestI13_SweepLeavesTheLivingAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	locking := filepath.Join(h.dir, state.RunsDir, ".sb-00000000000e") // its owner has made the lock, and doesn't hold it yet
+	dir(map[string]maker{state.LockFile: file("")})(t, locking)
+	must(t, os.Chtimes(locking, time.Now(), time.Now()))
 	for _, dir := range []string{run.dir, old, oldTemp} {
 		if err := os.Chtimes(dir, past, past); err != nil {
 			t.Fatal(err)
@@ -99,7 +102,7 @@ func TestI13_SweepLeavesTheLivingAlone(t *testing.T) {
 	if err := sweepRuns(h); err != nil {
 		t.Fatal(err)
 	}
-	for dir, want := range map[string]bool{run.dir: true, fresh: true, freshTemp: true, old: false, oldTemp: false} {
+	for dir, want := range map[string]bool{run.dir: true, fresh: true, freshTemp: true, locking: true, old: false, oldTemp: false} {
 		if got := there(t, dir); got != want {
 			t.Errorf("%s there: %v, want %v", filepath.Base(dir), got, want)
 		}

@@ -270,3 +270,51 @@ func TestListedNamesAreThoseThatAreThere(t *testing.T) {
 		}
 	}
 }
+
+// TestIndexesAreOfOneHome: a home that was moved shows its sandboxes where they are, and its index is the user's alone.
+func TestIndexesAreOfOneHome(t *testing.T) {
+	t.Parallel()
+	home := recorded(t, indexFrom)
+	settle(t, home)
+	if _, err := home.List(); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(filepath.Join(home.dir, state.IndexFile)); err != nil || info.Mode() != 0o600 {
+		t.Errorf("the index: %v, %v", info, err)
+	}
+	moved := &Home{dir: home.dir + ".moved"}
+	if err := os.Rename(home.dir, moved.dir); err != nil {
+		t.Fatal(err)
+	}
+	all, err := moved.List()
+	if err != nil || len(all) != indexFrom {
+		t.Fatalf("%d sandboxes, %v", len(all), err)
+	}
+	for _, s := range all {
+		if s.Dir != namedPath(moved, s.Name) {
+			t.Fatalf("%s is said to be at %s", s.Name, s.Dir)
+		}
+	}
+}
+
+// TestI14_WhatIsNoIndexIsNotRead: a pipe in its place would hold each list up for ever, and a file without bounds would fill
+// the memory.
+func TestI14_WhatIsNoIndexIsNotRead(t *testing.T) {
+	t.Parallel()
+	home := recorded(t, indexFrom)
+	file := filepath.Join(home.dir, state.IndexFile)
+	for what, put := range map[string]maker{
+		"a pipe": fifo, "a directory": dir(nil),
+		"a large file": func(t *testing.T, path string) {
+			t.Helper()
+			must(t, os.WriteFile(path, nil, 0o600))
+			must(t, os.Truncate(path, maxIndex+1))
+		},
+	} {
+		put(t, file)
+		if text := newLister(home, make([]string, indexFrom)).readKept(); text != "" {
+			t.Errorf("%s is read", what)
+		}
+		must(t, os.Remove(file))
+	}
+}
