@@ -192,3 +192,38 @@ func TestI18_EveryListForgets(t *testing.T) {
 		}
 	}
 }
+
+// TestUnusableListsAreLeftAlone: an image may have anything in the place of a list, and the others are used all the same. Of one
+// that is too large to be read nothing may be lost.
+func TestUnusableListsAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	mine := cert("the sandbox's")
+	huge := mine + strings.Repeat(" ", maxBundleBytes) + "last"
+	for what, put := range map[string]func(path string) error{
+		"a directory": func(path string) error { return os.MkdirAll(path, 0o755) },
+		"too large":   func(path string) error { write(t, path, huge); return nil },
+	} {
+		root := t.TempDir()
+		list := filepath.Join(root, bundles[1])
+		write(t, filepath.Join(root, anchors[0]), "no directory")
+		if err := put(list); err != nil {
+			t.Fatal(err)
+		}
+		bundle, err := Install(root, []byte(mine))
+		if bundle != "/"+fallback || err == nil || !strings.Contains(err.Error(), bundles[1]) || strings.Contains(err.Error(), anchors[0]) {
+			t.Errorf("%s: installed in %q, %v; want it in another, and the list's name", what, bundle, err)
+		}
+		if err := Forget(root, []byte(mine)); what == "too large" && err != nil {
+			t.Errorf("%s: forget: %v", what, err)
+		}
+		if got, err := os.ReadFile(list); what == "too large" && (err != nil || string(got) != huge) {
+			t.Errorf("%s: %d bytes are left of %d, %v", what, len(got), len(huge), err)
+		}
+		if err := os.Remove(filepath.Join(root, fallback)); err != nil {
+			t.Fatal(err)
+		}
+		if got := Bundle(root); what == "a directory" && got != "" {
+			t.Errorf("%s is the list %q", what, got)
+		}
+	}
+}
