@@ -76,3 +76,38 @@ func TestI11_StaleBytesAreBounded(t *testing.T) {
 		_ = far.Close()
 	}
 }
+
+// TestKeysMayComeInPieces: wherever the guest's stream cuts the key, and whatever part of it came before in vain.
+func TestKeysMayComeInPieces(t *testing.T) {
+	t.Parallel()
+	key := bytes.Repeat([]byte("0123456789abcdef"), agentpb.ResumeKeyBytes/16)
+	for cut := 1; cut < len(key); cut++ {
+		near, far := net.Pipe()
+		go func() {
+			_, _ = io.ReadFull(far, make([]byte, len(key)))
+			for _, piece := range [][]byte{append([]byte("stale"), key[:cut]...), append(bytes.Clone(key[cut:]), "more"...), []byte("last")} {
+				_, _ = far.Write(piece) // the other end may be closed
+			}
+		}()
+		conn, err := Rejoin(t.Context(), near, key)
+		if err != nil {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
+		var got []byte
+		for b := make([]byte, 3); len(got) < 8; { // less than came with the key
+			n, err := conn.Read(b)
+			if err != nil {
+				t.Fatalf("cut at %d: %q, %v", cut, got, err)
+			}
+			got = append(got, b[:n]...)
+		}
+		if string(got) != "morelast" {
+			t.Errorf("cut at %d: %q", cut, got)
+		}
+		_ = near.Close()
+		_ = far.Close()
+	}
+	if _, err := Rejoin(t.Context(), nil, key[1:]); !errors.Is(err, ErrProtocol) {
+		t.Errorf("a short key: %v", err)
+	}
+}
