@@ -13,7 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/agentd/agentpb"
 )
 
 // serveOnce is a server on loopback for one connection.
@@ -144,6 +147,23 @@ func TestConnectionsLeadNowhereElse(t *testing.T) {
 	l.Close()
 	if _, err := s.Connect(t.Context(), nobody); !errors.Is(err, agentclient.ErrRefused) {
 		t.Errorf("nobody there: got %v", err)
+	}
+}
+
+// TestConnectionsPortsAreNotCut: 65536 and a port is not that port, and an address of an interface is none of the guest's.
+func TestConnectionsPortsAreNotCut(t *testing.T) {
+	server := loopbackServerOf(t, "tcp", "[::1]:0")
+	port := uint32(server.Addr().(*net.TCPAddr).Port)
+	for at, want := range map[*agentpb.ConnectStart]codes.Code{
+		{Address: "::1", Port: port}:         codes.OK, // the twin
+		{Address: "::1", Port: 1<<16 + port}: codes.InvalidArgument,
+		{Address: "::1%lo", Port: port}:      codes.InvalidArgument,
+	} {
+		conn, err := dialOwn(t.Context(), at)
+		wantCode(t, at.String(), err, want)
+		if err == nil {
+			_ = conn.Close()
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/agentd/agentpb"
@@ -208,4 +209,17 @@ func TestFreezesEndByTheAgentsClock(t *testing.T) {
 		t.Error("the disk stays frozen")
 	}
 	close(host.gone)
+}
+
+// TestFreezesNeedALimit: none, or one below zero, is the host's mistake, and the disk is not frozen.
+func TestFreezesNeedALimit(t *testing.T) {
+	machine := &fakeMachine{freeze: errors.New("it is frozen for once")}
+	for _, limit := range []time.Duration{0, -time.Second} {
+		host := &silentHost{limit: limit, gone: make(chan struct{})}
+		close(host.gone)
+		wantCode(t, limit.String(), (&freezeServer{ops: machine, longest: time.Hour}).Freeze(host), codes.InvalidArgument)
+	}
+	if machine.isFrozen() {
+		t.Error("the disk was frozen")
+	}
 }

@@ -93,11 +93,11 @@ func attach(t *testing.T, name, image string, flags uint32) {
 }
 
 // boot opens a session with the real guest.
-func boot(t *testing.T, opts agentclient.Options) (*session, error) {
+func boot(t *testing.T, opts agentclient.Options, change ...func(*server)) (*session, error) {
 	t.Helper()
 	s := newSessionOf(t, func(thread *workload.Thread) machineOps {
 		return thisKernel{&guest{thread: thread, log: slog.New(slog.DiscardHandler)}}
-	})
+	}, change...)
 	return s, s.handshake(t, opts)
 }
 
@@ -248,6 +248,19 @@ func TestMachinesAreMadeOfTheirDisks(t *testing.T) {
 			"grep -c 0123456789abcdef /etc/machine-id":                              "0",
 			"cat /sys/class/net/own0/mtu /sys/class/net/own0/operstate":             "1400\nup",
 		})
+		for place, want := range map[string]string{
+			"image": "ext4,ro,", "upper": "ext4,rw,noatime,discard", "caches": "ext4,ro,nosuid,nodev,noatime", "volumes/0": "ext4,rw,nosuid,nodev,noatime,discard",
+		} {
+			if got := agentsMount(t, "/run/msb/"+place); !strings.HasPrefix(got, want) {
+				t.Errorf("the agent has mounted %s as %q, want %s", place, got, want)
+			}
+		}
+		st, err := s.Stats(t.Context())
+		var root unix.Statfs_t
+		must(t, err, unix.Statfs("/run/msb/root", &root))
+		if st.RootTotalBytes != int64(root.Blocks)*root.Bsize || st.RootAvailableBytes > int64(root.Bfree)*root.Bsize || st.MemoryTotalBytes < 16<<20 {
+			t.Errorf("%+v of a root of %d blocks, %d free", st, root.Blocks, root.Bfree)
+		}
 		// What the workload wrote is where it outlives the machine.
 		for path, want := range map[string]string{"volumes/0/new": "new\n", "upper/cache/pip/data/wheel": "x\n", "caches/pip/wheel": "shared", "upper/data/etc/hostname": "box\n"} {
 			if got, err := os.ReadFile(filepath.Join("/run/msb", path)); err != nil || string(got) != want {
