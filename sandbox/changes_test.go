@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"os"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -60,11 +61,28 @@ func TestPathsChooseChanges(t *testing.T) {
 // TestReviewsTakeNothingFromTheHost: what a sandbox is started with so that its disk can be looked at.
 func TestReviewsTakeNothingFromTheHost(t *testing.T) {
 	t.Parallel()
-	c := &Config{
-		Policy: policies.Default(), PolicyFile: "p", Floor: policies.Default(), Ports: []Port{{}}, Directories: []Directory{{}}, Pcap: "x", HideCredentials: true, AutoRemove: true, HTTPProxy: true, Env: []string{"A=b"},
+	without := []string{
+		"Policy", "PolicyFile", "Floor", "Containers", "HTTPProxy", "Ports", "Directories", "HideCredentials", "Caches", "Pcap", "Env", "Tmpfs", "Restart", "AutoRemove", "IdleStop", "Lifetime",
 	}
+	c := fullConfig(t)
+	c.PolicyFile, c.NoNet = "p", false
+	before := reflect.ValueOf(c)
 	c.forReview()
-	if c.PolicyFile != "" || c.Floor != nil || !c.NoNet || len(c.Ports)+len(c.Directories)+len(c.Env) > 0 || c.Pcap != "" || c.AutoRemove || !c.review {
+	after := reflect.ValueOf(c)
+	for i := range before.NumField() {
+		name := before.Type().Field(i).Name
+		if !before.Type().Field(i).IsExported() || name == "NoNet" {
+			continue
+		}
+		was, is := before.Field(i), after.Field(i)
+		switch gone := slices.Contains(without, name); {
+		case gone && (was.IsZero() || !is.IsZero()):
+			t.Errorf("%s was %v and is %v", name, was, is)
+		case !gone && !reflect.DeepEqual(was.Interface(), is.Interface()):
+			t.Errorf("%s was %v and is %v", name, was, is)
+		}
+	}
+	if !c.NoNet || !c.review {
 		t.Errorf("%+v", c)
 	}
 	if err := c.fill(); err != nil {

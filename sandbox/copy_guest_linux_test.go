@@ -3,6 +3,7 @@ package sandbox
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -33,6 +34,7 @@ type fileGuest struct {
 	archive []byte
 	report  *agentpb.TreeReport // nil: the call fails behind the archive
 	full    bool                // nothing is extracted
+	refuses unix.Errno          // of Stat; 0 for none
 
 	asked []any // the calls, in their order
 	came  []byte
@@ -63,8 +65,8 @@ func refusal(op, path string, number unix.Errno) error {
 
 func (g *fileGuest) Stat(_ context.Context, r *agentpb.StatRequest) (*agentpb.FileInfo, error) {
 	g.asked = append(g.asked, askedStat{r.GetPath(), r.GetFollow()})
-	if g.mode == 0 {
-		return nil, refusal("stat", r.GetPath(), unix.ENOENT)
+	if g.mode == 0 || g.refuses != 0 {
+		return nil, refusal("stat", r.GetPath(), cmp.Or(g.refuses, unix.ENOENT))
 	}
 	return &agentpb.FileInfo{Name: []byte(path.Base(r.GetPath())), Mode: g.mode}, nil
 }
@@ -312,5 +314,47 @@ func TestGuestsThatTakeNoMoreEndTheCopy(t *testing.T) {
 	must(t, os.WriteFile(src, make([]byte, 8<<20), 0o600))
 	if _, err := sandboxOf(t, &fileGuest{mode: aDirectory, full: true}).CopyTo(t.Context(), src, "/d", CopyOptions{}); !errors.Is(err, unix.ENOSPC) {
 		t.Error(err)
+	}
+}
+
+// TestI14_CopiesFromGuestsReplaceNoLink: the guest may have made it, in a directory that it writes to.
+func TestI14_CopiesFromGuestsReplaceNoLink(t *testing.T) {
+	t.Parallel()
+	dir := writeTree(t, map[string]string{"file": "mine"})
+	link := filepath.Join(dir, "link")
+	must(t, os.Symlink("file", link))
+	g := &fileGuest{mode: aFile, archive: entries(t, tar.Header{Name: "x", Typeflag: tar.TypeReg}), report: &agentpb.TreeReport{}}
+	if _, err := sandboxOf(t, g).CopyFrom(t.Context(), "/x", link, CopyOptions{}); !errors.Is(err, ErrCopy) {
+		t.Errorf("%v, want ErrCopy", err)
+	}
+	to, err := os.Readlink(link)
+	b, readErr := os.ReadFile(filepath.Join(dir, "file"))
+	if to != "file" || string(b) != "mine" {
+		t.Errorf("the link leads to %q (%v), and the file has %q (%v)", to, err, b, readErr)
+	}
+}
+
+// TestI12_CopiesNameWhatIsMissing, and send nothing.
+func TestI12_CopiesNameWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	dir := writeTree(t, map[string]string{"f": "text"})
+	nowhere := filepath.Join(dir, "nosuch", "x")
+	for what, c := range map[string]struct {
+		guest fileGuest
+		do    func(*Sandbox) (CopyReport, error)
+		want  error
+		asked int
+	}{
+		"no source here":         {fileGuest{mode: aDirectory}, func(s *Sandbox) (CopyReport, error) { return s.CopyTo(t.Context(), nowhere, "/d", CopyOptions{}) }, ErrCopy, 0},
+		"no directory here":      {fileGuest{mode: aFile}, func(s *Sandbox) (CopyReport, error) { return s.CopyFrom(t.Context(), "/f", nowhere, CopyOptions{}) }, ErrCopy, 1},
+		"no source in the guest": {fileGuest{}, func(s *Sandbox) (CopyReport, error) { return s.CopyFrom(t.Context(), "/f", dir, CopyOptions{}) }, fs.ErrNotExist, 1},
+		"nobody knows what is there": {fileGuest{refuses: unix.EACCES}, func(s *Sandbox) (CopyReport, error) {
+			return s.CopyTo(t.Context(), filepath.Join(dir, "f"), "/d", CopyOptions{})
+		}, fs.ErrPermission, 1},
+	} {
+		_, err := c.do(sandboxOf(t, &c.guest))
+		if !errors.Is(err, c.want) || len(c.guest.asked) != c.asked || c.want == ErrCopy && !strings.Contains(err.Error(), "nosuch") { //nolint:errorlint // one of those above
+			t.Errorf("%s: %v, want %v; asked %+v", what, err, c.want, c.guest.asked)
+		}
 	}
 }

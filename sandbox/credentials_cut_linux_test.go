@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
 
 	"github.com/msb-project/msb/agentd/agentpb"
 	"github.com/msb-project/msb/image"
@@ -136,41 +135,25 @@ func TestI15_FoundCredentialsStayHidden(t *testing.T) {
 	}
 }
 
-// layerGuest is a guest that has removed .env from each directory that is copied on write, and made one of its own in sub.
-type layerGuest struct {
-	agentpb.UnimplementedDirectoriesServer
-}
-
-func (layerGuest) Changes(_ *agentpb.ChangesRequest, s grpc.ServerStreamingServer[agentpb.ChangesResponse]) error {
-	return s.Send(&agentpb.ChangesResponse{Entries: []*agentpb.LayerEntry{
-		{Path: []byte(".env"), Mode: unix.S_IFCHR, Whiteout: true}, {Path: []byte("sub"), Mode: aDirectory}, {Path: []byte("sub/.env"), Mode: aFile},
-	}})
-}
-
-// TestI15_HiddenCredentialsAreNotChanged: the guest never saw them. The twin is a sandbox from which nothing is hidden.
+// TestI15_HiddenCredentialsAreNotChanged: the guest never saw them, and has removed .env from the directory and made one of
+// its own in sub. The twin is a sandbox from which nothing is hidden.
 func TestI15_HiddenCredentialsAreNotChanged(t *testing.T) {
 	t.Parallel()
 	for _, hide := range []bool{true, false} {
-		dir, h := writeTree(t, map[string]string{".env": "A=b", "sub/.env": "A=b"}), newHome(t)
-		cfg := Config{Name: "n", Disk: 64 << 20, Policy: policies.Default(), HideCredentials: hide, Directories: []Directory{{Host: dir, Guest: "/work", CopyOnWrite: true}}}
-		must(t, cfg.fill())
-		st := newStored("n", &cfg, &image.Image{Digest: "sha256:0"}, &Admission{})
+		dir := writeTree(t, map[string]string{".env": "A=b", "sub/.env": "A=b"})
+		var found *state.Credentials
 		if hide {
-			st.Credentials = &state.Credentials{}
+			found = &state.Credentials{}
 		}
-		lock, err := makeNamed(h, st)
-		must(t, err)
-		must(t, lock.Close())
-		s := sandboxServedBy(t, func(srv *grpc.Server) { agentpb.RegisterDirectoriesServer(srv, layerGuest{}) })
-		s.name, s.home, s.run = "n", h, &runDir{id: "n", dir: namedPath(h, "n")}
-		all, err := s.Changes(t.Context())
-		must(t, err)
+		g := &layerGuest{at: "/work", layer: &agentpb.ChangesResponse{Entries: []*agentpb.LayerEntry{
+			{Path: []byte(".env"), Mode: unix.S_IFCHR, Whiteout: true}, {Path: []byte("sub"), Mode: aDirectory}, {Path: []byte("sub/.env"), Mode: aFile},
+		}}}
+		d := theChanges(t, layered(t, Config{HideCredentials: hide, Directories: []Directory{{Host: dir, Guest: "/work", CopyOnWrite: true}}}, found, g))
 		var got []string
-		for _, c := range all[0].Changes {
+		for _, c := range d.Changes {
 			final := c.Refused(func(string) bool { return true })
 			got = append(got, fmt.Sprintf("%s %s %t", c.Path, c.Kind, final != nil))
 		}
-		must(t, all[0].Close())
 		want := []string{".env deleted false", "sub/.env modified false"}
 		if hide {
 			want = []string{"sub/.env added true"}
