@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -110,5 +111,53 @@ func TestI14_DirectoriesThatConfineAreNotShared(t *testing.T) {
 	c.Directories = make([]Directory, maxDirectories+1)
 	if _, err := c.realDirectories(home); !errors.Is(err, ErrDirectory) {
 		t.Errorf("too many: %v", err)
+	}
+}
+
+// TestI14_DirectoriesHaveTheirPlaces in the guest: each differs in one thing from what is taken.
+func TestI14_DirectoriesHaveTheirPlaces(t *testing.T) {
+	t.Parallel()
+	host, home := t.TempDir(), &Home{dir: "/nosuch/msb"}
+	at := func(n int) (all []Directory) {
+		for i := range n {
+			all = append(all, Directory{Host: host, Guest: fmt.Sprint("/d", i)})
+		}
+		return all
+	}
+	for what, c := range map[string]struct {
+		cfg   Config
+		taken bool
+	}{
+		"as many as there may be": {Config{Directories: at(maxDirectories)}, true},
+		"one more":                {Config{Directories: at(maxDirectories + 1)}, false},
+		"over /etc":               {Config{Directories: []Directory{{Host: host, Guest: "/etc"}}}, false},
+		"below /etc":              {Config{Directories: []Directory{{Host: host, Guest: "/etc/app"}}}, true},
+		"beside /dev":             {Config{Directories: []Directory{{Host: host, Guest: "/devel"}}}, true},
+		"written to in two ways":  {Config{Directories: []Directory{{Host: host, Guest: "/d", Writable: true, CopyOnWrite: true}}}, false},
+	} {
+		c.cfg.Policy = policies.Default()
+		if err := c.cfg.checkDirectories(home); (err == nil) != c.taken || err != nil && !errors.Is(err, ErrDirectory) {
+			t.Errorf("%s: %v, want taken %t", what, err, c.taken)
+		}
+	}
+}
+
+// TestI14_ResolvedDirectoriesStayWhatTheyWere: the Config is checked again for each sandbox that is made from it. A relative
+// path is one from where it was resolved. Not parallel: it changes the working directory.
+func TestI14_ResolvedDirectoriesStayWhatTheyWere(t *testing.T) {
+	at := layout(t, []string{"work/b/", "work/a/", "other/"}, nil)
+	t.Chdir(at("work"))
+	home := &Home{dir: "/nosuch/msb"}
+	c := &Config{Policy: policies.Default(), Directories: []Directory{{Host: "b", Guest: "/2"}, {Host: "a", Guest: "/1"}}}
+	must(t, c.ResolveDirectories(home))
+	if c.Directories[0].Host != at("work/b") || c.Directories[1].Host != at("work/a") {
+		t.Errorf("%+v", c.Directories)
+	}
+	t.Chdir(at("other"))
+	must(t, c.checkDirectories(home))
+	must(t, os.Remove(at("work/b")))
+	must(t, os.Symlink(at("other"), at("work/b")))
+	if err := c.checkDirectories(home); !errors.Is(err, ErrDirectory) || !strings.Contains(err.Error(), "link") {
+		t.Errorf("one that is a link now: %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/iotest"
+	"time"
 )
 
 // sparseArchive is an archive of one file that has size bytes of zeros, of which the archive holds none: the form of "PAX
@@ -95,7 +96,7 @@ func TestCopiedArchivesAreFilesAndLinks(t *testing.T) {
 	var in bytes.Buffer
 	w := tar.NewWriter(&in)
 	for _, h := range []tar.Header{
-		{Name: "d/", Typeflag: tar.TypeDir, Mode: 0o750, Uid: 7, Gid: 8, PAXRecords: map[string]string{"SCHILY.xattr.trusted.overlay.opaque": "y", "SCHILY.xattr.trusted.overlay.redirect": "/etc"}},
+		{Name: "d/", Typeflag: tar.TypeDir, Mode: 0o750, Uid: 7, Gid: 8, ModTime: time.Unix(9, 0), PAXRecords: map[string]string{"SCHILY.xattr.trusted.overlay.opaque": "y", "SCHILY.xattr.trusted.overlay.redirect": "/etc"}},
 		{Name: "d/deleted", Typeflag: tar.TypeChar}, {Name: "d/disk", Typeflag: tar.TypeBlock, Devmajor: 254}, {Name: "d/pipe", Typeflag: tar.TypeFifo},
 		{Name: "d/link", Typeflag: tar.TypeSymlink, Linkname: "../../etc"}, {Name: "d/hard", Typeflag: tar.TypeLink, Linkname: "d/link"},
 	} {
@@ -106,6 +107,9 @@ func TestCopiedArchivesAreFilesAndLinks(t *testing.T) {
 	left := int64(1 << 20)
 	var out bytes.Buffer
 	must(t, copyArchive(&out, &in, &left, nil))
+	if !bytes.HasSuffix(out.Bytes(), make([]byte, 1024)) { // POSIX.1-2017, pax, "ustar Interchange Format"
+		t.Error("the copy has no end")
+	}
 	var got []string
 	for r := tar.NewReader(&out); ; {
 		h, err := r.Next()
@@ -115,14 +119,14 @@ func TestCopiedArchivesAreFilesAndLinks(t *testing.T) {
 		must(t, err)
 		data, err := io.ReadAll(r)
 		must(t, err)
-		got = append(got, fmt.Sprintf("%c %s %s %o %d:%d %d", h.Typeflag, h.Name, h.Linkname, h.Mode, h.Uid, h.Gid, len(data)))
+		got = append(got, fmt.Sprintf("%c %s %s %o %d:%d %d %d", h.Typeflag, h.Name, h.Linkname, h.Mode, h.Uid, h.Gid, h.ModTime.Unix(), len(data)))
 		for k := range h.PAXRecords {
 			if strings.HasPrefix(k, "SCHILY") || strings.HasPrefix(k, "GNU") {
 				t.Errorf("%s has %s", h.Name, k)
 			}
 		}
 	}
-	if want := []string{"5 d/  750 7:8 0", "2 d/link ../../etc 0 0:0 0", "1 d/hard d/link 0 0:0 0", "0 zeros  600 0:0 5000"}; !slices.Equal(got, want) {
+	if want := []string{"5 d/  750 7:8 9 0", "2 d/link ../../etc 0 0:0 0 0", "1 d/hard d/link 0 0:0 0 0", "0 zeros  600 0:0 0 5000"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	broken := errors.New("the guest found that a file changed")

@@ -137,3 +137,51 @@ func TestI12_StateIsReplacedInOneRename(t *testing.T) {
 		t.Errorf("the new state: %+v, %v", now, err)
 	}
 }
+
+// TestCreatedSandboxesDependOnNoDirectory: later commands run elsewhere. Not parallel: it changes the working directory.
+func TestCreatedSandboxesDependOnNoDirectory(t *testing.T) {
+	h, dir := newHome(t), realPath(t.TempDir())
+	must(t, os.WriteFile(filepath.Join(dir, "p.toml"), []byte("version = 1\n"), 0o600))
+	t.Chdir(dir)
+	must(t, Create(t.Context(), Config{Home: h.Dir(), Name: "web", Image: "dir:" + t.TempDir(), PolicyFile: "p.toml", Audit: "audit", Pcap: "pcap", Volumes: []Volume{{Name: "data", Guest: "/data"}}}))
+	must(t, h.Clone(t.Context(), "web", "other", CloneOptions{PolicyFile: "p.toml", Label: "mine"}))
+	for name, want := range map[string]Status{
+		"web":   {Audit: filepath.Join(dir, "audit"), Pcap: filepath.Join(dir, "pcap")},
+		"other": {Audit: namedPath(h, "other", state.AuditLog), Label: "mine"},
+	} {
+		st, err := h.Inspect(name)
+		must(t, err)
+		if st.PolicyFile != filepath.Join(dir, "p.toml") || st.Audit != want.Audit || st.Pcap != want.Pcap || st.Label != want.Label || st.Disk != DefaultDisk || st.Used == 0 {
+			t.Errorf("%s: %+v", name, st)
+		}
+	}
+	if v, err := h.Volumes().Inspect("data"); err != nil || len(v.Sandboxes) != 2 {
+		t.Errorf("its volume: %+v, %v", v, err)
+	}
+}
+
+// TestI12_RefusedCreationsLeaveNothing: each differs in one thing from what is made.
+func TestI12_RefusedCreationsLeaveNothing(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	for what, c := range map[string]struct {
+		change func(*Config)
+		want   error
+	}{
+		"learns":               {func(c *Config) { c.Learn = "/nosuch/p.toml" }, ErrConfig},
+		"keeps its run":        {func(c *Config) { c.Keep = true }, ErrConfig},
+		"no directory":         {func(c *Config) { c.Directories = []Directory{{Host: "/nosuch", Guest: "/d"}} }, ErrDirectory},
+		"hidden by no pattern": {func(c *Config) { c.Hide = []string{"["} }, ErrDirectory},
+		"nothing to read from": {func(c *Config) { c.Volumes = []Volume{{Name: "data", Guest: "/data", ReadOnly: true}} }, ErrNoVolume},
+		"a path for a name":    {func(c *Config) { c.Name = "../web" }, ErrName},
+	} {
+		cfg := Config{Home: h.Dir(), Name: "web", Disk: 64 << 20, Image: "dir:" + t.TempDir()}
+		c.change(&cfg)
+		if err := Create(t.Context(), cfg); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", what, err, c.want)
+		}
+		if all, err := os.ReadDir(namedPath(h, "")); err != nil || len(all) > 0 {
+			t.Errorf("%s: %v is left, %v", what, all, err)
+		}
+	}
+}

@@ -300,3 +300,44 @@ func TestI13_DisksOfUnrecordedMachinesAreWaitedFor(t *testing.T) {
 		}
 	}
 }
+
+// TestI13_RefusedCallsFreeTheSandbox: the next command doesn't find it in use.
+func TestI13_RefusedCallsFreeTheSandbox(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	must(t, aNamed(t, h, "other"))
+	_, err := h.Snapshots().Create(t.Context(), "other", SnapshotOptions{Name: "s"})
+	must(t, err)
+	st, err := loadStored(h, "web")
+	must(t, err)
+	st.Placeholders, st.PolicyFile = map[string]string{"TOKEN": "placeholder"}, filepath.Join(t.TempDir(), "nosuch.toml")
+	must(t, state.WriteJSON(namedPath(h, "web"), state.StoredFile, st))
+	for what, c := range map[string]struct {
+		do   func() error
+		want error
+	}{
+		"stop":         {func() error { return h.Stop(t.Context(), "web") }, ErrNotRunning},
+		"start":        {func() error { _, err := StartNamed(t.Context(), "web", StartOptions{Home: h.Dir()}); return err }, ErrPolicyMissing},
+		"rename":       {func() error { return h.Rename(t.Context(), "web", "other") }, ErrExists},
+		"set a secret": {func() error { return h.SetEnv(t.Context(), "web", "TOKEN=real") }, ErrConfig},
+		"a memory": {func() error {
+			_, err := h.Snapshots().Create(t.Context(), "web", SnapshotOptions{Memory: true})
+			return err
+		}, ErrNotSaved},
+		"other disk":    {func() error { return h.Snapshots().Restore(t.Context(), "s", "web") }, ErrSnapshotOf},
+		"later sandbox": {func() error { return h.Only(time.Unix(1, 0)).Remove(t.Context(), "web") }, ErrNoSandbox},
+	} {
+		if err := c.do(); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", what, err, c.want)
+		}
+		run, err := lockNamed(h, "web")
+		if err != nil {
+			t.Fatalf("behind %s: %v", what, err)
+		}
+		must(t, run.lock.Close())
+	}
+	if env, err := h.Env("web"); err != nil || len(env) > 0 {
+		t.Errorf("it has %q, %v", env, err)
+	}
+}

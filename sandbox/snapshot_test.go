@@ -403,3 +403,62 @@ func TestSnapshotsKeepTheirImages(t *testing.T) {
 		}
 	}
 }
+
+// TestI12_SnapshotsAreNamedOrRefused: a number that is none of a snapshot's leaves the numbers as they are.
+func TestI12_SnapshotsAreNamedOrRefused(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	long := strings.Repeat("a", state.MaxNameLen)
+	must(t, aNamed(t, h, "web"))
+	must(t, aNamed(t, h, long))
+	create := func(sandbox, name string) (string, error) {
+		s, err := h.Snapshots().Create(t.Context(), sandbox, SnapshotOptions{Name: name})
+		if err != nil {
+			return "", err
+		}
+		return s.Name, nil
+	}
+	for _, c := range []struct {
+		sandbox, name, want string
+		err                 error
+	}{
+		{"web", "web-9999999999", "web-9999999999", nil},
+		{"web", "web-x", "web-x", nil},
+		{"web", "", "web-1", nil},
+		{"web", "../x", "", ErrSnapshotName},
+		{long, "", "", ErrSnapshotName},
+	} {
+		if got, err := create(c.sandbox, c.name); got != c.want || !errors.Is(err, c.err) {
+			t.Errorf("%q of %s: %q, %v; want %q, %v", c.name, c.sandbox, got, err, c.want, c.err)
+		}
+	}
+	must(t, os.WriteFile(namedPath(h, "web", state.OriginFile), []byte("{"), 0o600))
+	if _, err := create("web", ""); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), state.OriginFile) {
+		t.Errorf("with a damaged origin: %v", err)
+	}
+	work, err := filepath.Glob(filepath.Join(h.Dir(), state.SnapshotsDir, "tmp", "*"))
+	if err != nil || len(work) > 0 {
+		t.Errorf("%v is left, %v", work, err)
+	}
+}
+
+// TestClonesOfSnapshotsTellWhereTheyStarted, and take another policy or none at all.
+func TestClonesOfSnapshotsTellWhereTheyStarted(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	_, err := h.Snapshots().Create(t.Context(), "web", SnapshotOptions{Name: "s"})
+	must(t, err)
+	file := filepath.Join(t.TempDir(), "policy.toml")
+	if err := h.Snapshots().Clone(t.Context(), "s", "one", CloneOptions{PolicyFile: file}); !errors.Is(err, ErrPolicyMissing) || there(t, namedPath(h, "one")) {
+		t.Errorf("%v, want ErrPolicyMissing and no sandbox", err)
+	}
+	must(t, os.WriteFile(file, []byte("version = 1\n[egress]\ndefault = \"public\"\n"), 0o600))
+	must(t, h.Snapshots().Clone(t.Context(), "s", "one", CloneOptions{PolicyFile: file, Label: "mine"}))
+	if st, err := loadStored(h, "one"); err != nil || st.PolicyFile != file || st.Label != "mine" || !strings.Contains(st.Policy, "public") {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if again, err := h.Snapshots().Create(t.Context(), "one", SnapshotOptions{}); err != nil || again.Parent != "s" {
+		t.Errorf("%+v, %v; want s as its parent", again, err)
+	}
+}

@@ -64,3 +64,22 @@ func TestI12_StoredConfigsComeBack(t *testing.T) {
 		}
 	}
 }
+
+// TestI15_StoredFloorsKeepTheirPlace: what confines a sandbox is told by the path of its floor, for each of several floors.
+func TestI15_StoredFloorsKeepTheirPlace(t *testing.T) {
+	t.Parallel()
+	cfg := fullConfig(t)
+	top := cfg.Floor
+	cfg.Floor = policies.Inherit(top, policies.Default())
+	cfg.Floor.Floor = top
+	got, err := configOf(newStored("web", &cfg, &image.Image{Digest: "sha256:0"}, &Admission{}))
+	must(t, err)
+	for p := got.Floor; p != nil; p = p.Floor {
+		if p.Path != top.Path {
+			t.Errorf("a floor is at %q, want %q", p.Path, top.Path)
+		}
+	}
+	if got.Floor.Floor == nil {
+		t.Error("a floor is lost")
+	}
+}

@@ -205,6 +205,7 @@ func TestUnusableVolumesAreRefused(t *testing.T) {
 		"the root":          {Volumes: []Volume{{Name: "a", Guest: "/"}}},
 		"over a tmpfs":      {Volumes: []Volume{{Name: "a", Guest: "/a"}}, Tmpfs: []Tmpfs{{Path: "/a/b"}}},
 		"under a directory": {Volumes: []Volume{{Name: "a", Guest: "/a/b"}}, Directories: []Directory{{Host: "/tmp", Guest: "/a"}}},
+		"caches for one":    {Volumes: many[:MaxVolumes], Caches: []string{"pip"}},
 		"a floor":           {Volumes: []Volume{{Name: "a", Guest: "/a"}}, Floor: policies.Default()},
 		"a name":            {Volumes: []Volume{{Name: "../a", Guest: "/a"}}},
 	} {
@@ -214,6 +215,8 @@ func TestUnusableVolumesAreRefused(t *testing.T) {
 	}
 	good := Config{Volumes: many[:MaxVolumes]}
 	must(t, good.fill())
+	cached := Config{Volumes: many[:MaxVolumes-1], Caches: []string{"pip"}}
+	must(t, cached.fill())
 	floored := Config{Volumes: many[:1], Floor: policies.Default(), OperatorVolumes: true}
 	must(t, floored.fill())
 }
@@ -230,5 +233,55 @@ func TestMissingVolumesAreMadeForWriters(t *testing.T) {
 		if all, err := h.Volumes().List(); err != nil || (len(all) == 0) != readOnly {
 			t.Errorf("read-only %v: there are %+v, %v", readOnly, all, err)
 		}
+	}
+}
+
+// TestI14_VolumesWithOtherFilesStay: what msb didn't make is not removed, and the others are pruned all the same.
+func TestI14_VolumesWithOtherFilesStay(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	for _, name := range []string{"data", "free"} {
+		must(t, h.Volumes().Create(name, 16<<20))
+	}
+	letter := state.VolumePath(h.Dir(), "data", "letter")
+	must(t, os.WriteFile(letter, nil, 0o600))
+	must(t, os.WriteFile(state.VolumePath(h.Dir(), "file"), nil, 0o600)) // which is no volume
+	if err := h.Volumes().Remove("data"); err == nil || !strings.Contains(err.Error(), "stays") {
+		t.Errorf("removed: %v", err)
+	}
+	if removed, err := h.Volumes().Prune(false); err == nil || len(removed) != 1 || removed[0].Name != "free" {
+		t.Errorf("pruned: %+v, %v", removed, err)
+	}
+	all, err := h.Volumes().List()
+	if err != nil || len(all) != 1 || all[0].Name != "data" || all[0].Problem != "" || !there(t, letter) {
+		t.Errorf("left: %+v, %v", all, err)
+	}
+	must(t, os.Remove(letter))
+	must(t, h.Volumes().Remove("data"))
+}
+
+// TestVolumesAreFreeAfterALook: whoever looked at one, or was refused its removal, doesn't hold its lock.
+func TestVolumesAreFreeAfterALook(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	cfg := Config{Volumes: []Volume{{Name: "data", Guest: "/data"}}}
+	must(t, cfg.makeVolumes(h))
+	must(t, aNamed(t, h, "web"))
+	st, err := loadStored(h, "web")
+	must(t, err)
+	st.Volumes = cfg.Volumes
+	must(t, state.WriteJSON(namedPath(h, "web"), state.StoredFile, st))
+	if v, err := h.Volumes().Inspect("data"); err != nil || v.Busy || v.Size != DefaultDisk {
+		t.Errorf("%+v, %v; want one of %d bytes", v, err, int64(DefaultDisk))
+	}
+	if err := h.Volumes().Remove("data"); !errors.Is(err, ErrVolumeBusy) {
+		t.Errorf("%v, want ErrVolumeBusy", err)
+	}
+	lock, err := state.LockVolume(h.Dir(), "data", false)
+	must(t, err)
+	must(t, lock.Close())
+	must(t, os.WriteFile(state.VolumePath(h.Dir(), "data", state.VolumeFile), []byte("{"), 0o600))
+	if all, err := h.Volumes().List(); err != nil || len(all) != 1 || all[0].Problem == "" || !slices.Equal(all[0].Sandboxes, []string{"web"}) {
+		t.Errorf("a damaged one: %+v, %v", all, err)
 	}
 }
