@@ -107,9 +107,6 @@ func TestCopiedArchivesAreFilesAndLinks(t *testing.T) {
 	left := int64(1 << 20)
 	var out bytes.Buffer
 	must(t, copyArchive(&out, &in, &left, nil))
-	if !bytes.HasSuffix(out.Bytes(), make([]byte, 1024)) { // POSIX.1-2017, pax, "ustar Interchange Format"
-		t.Error("the copy has no end")
-	}
 	var got []string
 	for r := tar.NewReader(&out); ; {
 		h, err := r.Next()
@@ -128,6 +125,11 @@ func TestCopiedArchivesAreFilesAndLinks(t *testing.T) {
 	}
 	if want := []string{"5 d/  750 7:8 9 0", "2 d/link ../../etc 0 0:0 0 0", "1 d/hard d/link 0 0:0 0 0", "0 zeros  600 0:0 0 5000"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+	out.Reset()
+	must(t, copyArchive(&out, bytes.NewReader(anArchive(t, []string{"a"}, nil)), &left, nil))
+	if !bytes.HasSuffix(out.Bytes(), make([]byte, 1024)) { // POSIX.1-2017, pax, "ustar Interchange Format"
+		t.Error("the copy has no end")
 	}
 	broken := errors.New("the guest found that a file changed")
 	behind := io.MultiReader(bytes.NewReader(anArchive(t, []string{"a"}, nil)), iotest.ErrReader(broken))
