@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/msb-project/msb/internal/cachefile"
 	"github.com/msb-project/msb/internal/lazyregexp"
@@ -31,16 +32,18 @@ type Config struct {
 	Program runner.Program
 	// record records the VMM's system calls instead of refusing any; nil refuses.
 	record *runner.Recording
-	// find finds QEMU and ProbeKVM tells whether KVM is usable; nil means
-	// vm.FindQEMU and vm.ProbeKVM.
-	find     func() (string, error)
-	probeKVM func() error
+	// find finds QEMU, probeKVM tells whether KVM is usable, and kvmProcessor names the processor that KVM gives to
+	// guests; nil means vm.FindQEMU, vm.ProbeKVM and the function of that name.
+	find         func() (string, error)
+	probeKVM     func() error
+	kvmProcessor func() (string, error)
 }
 
 // Backend starts machines in QEMU.
 type Backend struct {
 	config Config
 	tsc    *tscMeter
+	accel  func() accel
 }
 
 var _ vm.Backend = (*Backend)(nil)
@@ -53,7 +56,19 @@ func New(c Config) *Backend {
 	if c.probeKVM == nil {
 		c.probeKVM = vm.ProbeKVM
 	}
-	return &Backend{config: c, tsc: newTSCMeter()}
+	// One answer for all that is started: a state that was saved on KVM is loaded on KVM.
+	return &Backend{config: c, tsc: newTSCMeter(), accel: sync.OnceValue(c.accel)}
+}
+
+// accel is how machines of this host run.
+func (c *Config) accel() accel {
+	switch {
+	case c.NestedVirtualisation:
+		return emulatedInTurn
+	case c.probeKVM() == nil:
+		return onKVM
+	}
+	return emulated
 }
 
 // Name implements vm.Backend.

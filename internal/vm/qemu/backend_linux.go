@@ -129,16 +129,6 @@ func (b *Backend) kernel() (string, error) {
 	return filepath.EvalSymlinks(image)
 }
 
-func (b *Backend) accel() accel {
-	switch {
-	case b.config.NestedVirtualisation:
-		return emulatedInTurn
-	case b.config.probeKVM() == nil:
-		return onKVM
-	}
-	return emulated
-}
-
 // modules are the parts of QEMU itself that distributions split off, as far as a
 // machine of ours needs them: the accelerators.
 func modules(binary string) []string {

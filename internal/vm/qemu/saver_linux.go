@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -73,11 +72,14 @@ func (b *Backend) needs(ctx context.Context, spec *vm.Spec) ([]vm.Need, error) {
 	if err != nil {
 		return nil, err
 	}
-	cpu := b.accel()
+	cpu, err := b.guestProcessor()
+	if err != nil {
+		return nil, err
+	}
 	needs := []vm.Need{
 		{What: "QEMU", Is: version},
 		{What: "QEMU's program", Is: program},
-		{What: "the guest's processor", Is: processor(cpu)},
+		{What: "the guest's processor", Is: cpu},
 		{What: "the number of processors", Is: fmt.Sprint(spec.CPUs)},
 		{What: "the memory", Is: fmt.Sprintf("%d MiB", spec.MemoryMiB)},
 		{What: "the network card", Is: map[bool]string{true: "there", false: "not there"}[spec.Net != nil]},
@@ -95,7 +97,7 @@ func (b *Backend) needs(ctx context.Context, spec *vm.Spec) ([]vm.Need, error) {
 	if kind.Net != nil {
 		kind.Net = &vm.Net{MAC: blankMAC}
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d\x00%q", savedVersion, args("", "", "", &kind, cpu, fds{monitor: 1, state: 1})))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d\x00%q", savedVersion, args("", "", "", &kind, b.accel(), fds{monitor: 1, state: 1})))
 	return append(needs, vm.Need{What: "msb's description of the machine", Is: hex.EncodeToString(sum[:6])}), nil
 }
 
@@ -123,39 +125,6 @@ func identity(paths ...string) (string, error) {
 		parts = append(parts, fmt.Sprintf("%s of %d bytes from %s", path, info.Size(), info.ModTime().UTC().Format(time.RFC3339)))
 	}
 	return strings.Join(parts, ", "), nil
-}
-
-// processor is the one that a guest sees.
-func processor(a accel) string {
-	switch a {
-	case onKVM:
-		return "the host's, " + hostProcessor()
-	case emulatedInTurn:
-		return "emulated in turn"
-	case emulated:
-	}
-	return "emulated"
-}
-
-// hostProcessor is what a guest on KVM sees of the host's processor, told apart from others.
-func hostProcessor() string {
-	text, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return runtime.GOARCH
-	}
-	model, sum := runtime.GOARCH, sha256.New()
-	for line := range strings.Lines(string(text)) {
-		key, value, _ := strings.Cut(line, ":")
-		switch strings.TrimSpace(key) {
-		case "":
-			return fmt.Sprintf("%s, %x", model, sum.Sum(nil)[:4]) // of the first: all are alike
-		case "model name":
-			model = strings.TrimSpace(value)
-		case "flags", "stepping", "microcode", "cpu family", "model":
-			sum.Write([]byte(line))
-		}
-	}
-	return model
 }
 
 // Saved implements vm.Saver.

@@ -51,8 +51,12 @@ func (b *Backend) templatePath(spec *vm.Spec) (string, error) {
 	if kind.Net != nil {
 		kind.Net = &vm.Net{MAC: blankMAC}
 	}
+	cpu, err := b.guestProcessor()
+	if err != nil {
+		return "", err
+	}
 	h := sha256.New()
-	fmt.Fprintf(h, "1\x00%q\x00", args(binary, image, spec.KernelCmdline(), &kind, b.accel(), fds{memory: 1, monitor: 1}))
+	fmt.Fprintf(h, "2\x00%q\x00%q\x00", cpu, args(binary, image, spec.KernelCmdline(), &kind, b.accel(), fds{memory: 1, monitor: 1}))
 	for _, d := range spec.Disks[1:] {
 		info, err := os.Stat(d.Path)
 		if err != nil {

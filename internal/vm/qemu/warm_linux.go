@@ -79,8 +79,25 @@ func (b *Backend) blankDisks(spec *vm.Spec) (paths []string, err error) {
 // errBusy means that another process saves a machine: nobody waits for it.
 var errBusy = errors.New("another process saves a machine")
 
+// errNoFrequency means that nothing could tell whether the clock of a saved machine is this host's: its kernel measures
+// time by the frequency that KVM told it.
+var errNoFrequency = errors.New("the frequency of this host's TSC can't be measured")
+
+// clock returns the frequency of the TSC of a machine that is saved, in kHz; 0 is that of one whose kernel doesn't go by it.
+func (b *Backend) clock() (uint64, error) {
+	khz := b.tsc.frequency()
+	if khz == 0 && b.accel() == onKVM {
+		return 0, errNoFrequency
+	}
+	return khz, nil
+}
+
 // save boots a machine until its first process is ready, and writes its template.
 func (b *Backend) save(ctx context.Context, spec *vm.Spec, w io.Writer) (err error) {
+	khz, err := b.clock()
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, monitorWait)
 	defer cancel()
 	lock, err := os.Open(b.config.CacheDir)
@@ -126,7 +143,7 @@ func (b *Backend) save(ctx context.Context, spec *vm.Spec, w io.Writer) (err err
 	}
 	defer mon.close()
 	defer func() { err = errors.Join(err, m.Kill()) }()
-	t := &template{TSC: b.tsc.frequency()}
+	t := &template{TSC: khz}
 	if t.Greeting, err = greeting(ctx, m, func() error { return mon.save(ctx, state) }); err != nil {
 		return err
 	}

@@ -120,6 +120,23 @@ func TestI18_CopiesAreMachinesOfTheirOwn(t *testing.T) {
 	}
 }
 
+// TestClocksOfCopiesKeepTime looks at the clock of a copy right after it was loaded: it goes on from where the machine was
+// saved, at the host's rate.
+func TestClocksOfCopiesKeepTime(t *testing.T) {
+	t.Parallel()
+	b, _ := warm(t)
+	for range 2 {
+		m := vmtest.Boot(t, b, warmSpec(t, "text"))
+		if !m.Restored() {
+			t.Fatal("the machine was booted")
+		}
+		m.ClockKeepsTime(t)
+		if up, err := strconv.ParseInt(m.Ask(t, "now"), 10, 64); err != nil || up <= 0 || time.Duration(up) > time.Minute {
+			t.Errorf("the copy is up for %s (%v)", time.Duration(up), err)
+		}
+	}
+}
+
 // sealed looks at what the VMM holds: nobody can write to the memory and the state that other copies may be made from. It
 // returns the memory's inode.
 func sealed(t *testing.T, pid int) (inode uint64) {
@@ -171,8 +188,14 @@ func TestI18_SavedMachinesAreNamedForWhatTheyHold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b := New(Config{CacheDir: cache, find: func() (string, error) { return binary, nil }, probeKVM: func() error { return vm.ErrUnsupported }})
-	kernel, err := b.kernel()
+	kvm, processor, unknown := vm.ErrUnsupported, "a processor", error(nil)
+	b := func() *Backend { // as it is in a new process
+		return New(Config{
+			CacheDir: cache, find: func() (string, error) { return binary, nil }, probeKVM: func() error { return kvm },
+			kvmProcessor: func() (string, error) { return processor, unknown },
+		})
+	}
+	kernel, err := b().kernel()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,13 +232,16 @@ func TestI18_SavedMachinesAreNamedForWhatTheyHold(t *testing.T) {
 		{"memory", func(s *vm.Spec) error { s.MemoryMiB++; return nil }, false},
 		{"the command line", func(s *vm.Spec) error { s.Cmdline = append(s.Cmdline, "quiet"); return nil }, false},
 		{"no card", func(s *vm.Spec) error { s.Net = nil; return nil }, false},
+		{"the processor of KVM's guests, by emulation", func(*vm.Spec) error { processor = "another"; return nil }, true},
+		{"KVM", func(*vm.Spec) error { kvm = nil; return nil }, false},
+		{"the processor of KVM's guests", func(*vm.Spec) error { processor = "a third"; return nil }, false},
 	} {
 		name := func(change func(*vm.Spec) error) string {
 			spec := vm.Spec{CPUs: 1, MemoryMiB: 256, Disks: []vm.Disk{{Path: agent, ReadOnly: true, ID: "agent"}, {Path: second, ID: "second"}}, Net: &vm.Net{MAC: net.HardwareAddr{2, 0, 0, 0, 0, 9}}}
 			err := change(&spec)
 			path := ""
 			if err == nil {
-				path, err = b.templatePath(&spec)
+				path, err = b().templatePath(&spec)
 			}
 			if err != nil {
 				t.Fatal(tt.what, err)
@@ -226,6 +252,25 @@ func TestI18_SavedMachinesAreNamedForWhatTheyHold(t *testing.T) {
 		if after := name(tt.change); (before == after) != tt.same {
 			t.Errorf("with %s changed, the same name: %t", tt.what, before == after)
 		}
+	}
+	unknown = errors.New("it gives no answer")
+	spec := vm.Spec{CPUs: 1, MemoryMiB: 256, Disks: []vm.Disk{{Path: agent, ReadOnly: true, ID: "agent"}}}
+	if path, err := b().templatePath(&spec); !errors.Is(err, unknown) {
+		t.Errorf("a machine on a processor that nobody knows is named %q (%v)", path, err)
+	}
+}
+
+// TestMachinesOnKVMNeedAMeasuredClock: what a saved machine takes for the frequency of its TSC must be that of its copies'.
+func TestMachinesOnKVMNeedAMeasuredClock(t *testing.T) {
+	t.Parallel()
+	h := &fakeHost{khz: 0}
+	b := &Backend{tsc: &tscMeter{tsc: h.tsc, now: h.now, sleep: func(d time.Duration) { h.at += d }}, accel: func() accel { return onKVM }}
+	if _, err := b.clock(); !errors.Is(err, errNoFrequency) {
+		t.Errorf("%v, want %v", err, errNoFrequency)
+	}
+	b.accel = func() accel { return emulated }
+	if khz, err := b.clock(); khz != 0 || err != nil {
+		t.Errorf("by emulation: %d kHz, %v", khz, err)
 	}
 }
 

@@ -17,11 +17,16 @@ const (
 	clockTolerance = 0.005
 )
 
-// ClockKeepsTime looks at what the guest's kernel reads the time from, and
-// compares its rate to the host's.
+// ClockKeepsTime boots a guest and looks at its clock.
 func (s *Suite) ClockKeepsTime(t *testing.T) {
 	t.Helper()
-	g := Boot(t, s.Backend, s.spec(t))
+	Boot(t, s.Backend, s.spec(t)).ClockKeepsTime(t)
+}
+
+// ClockKeepsTime looks at what the guest's kernel reads the time from, and
+// compares its rate to the host's.
+func (g *Guest) ClockKeepsTime(t testing.TB) {
+	t.Helper()
 	checkClockSource(t, g)
 	first := g.clock(t)
 	<-time.After(clockSpan)
