@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 )
 
 // template is what the cache keeps of a machine that was saved when its first
@@ -15,18 +14,22 @@ import (
 type template struct {
 	// Greeting is what the guest wrote to the agent's port.
 	Greeting []byte
-	// State is QEMU's, of CPUs and devices.
-	State []byte
+	// State is QEMU's, of CPUs and devices; its bytes follow.
+	State []byte `json:"-"`
+	// StateBytes is its length in the file.
+	StateBytes int64
 	// TSC is the frequency in kHz that the guest's kernel was told.
 	TSC uint64
-	// Extents are the parts of the guest's memory that it has used; their bytes follow.
+	// Extents are the parts of the guest's memory that it has used; their bytes follow the state's.
 	Extents []extent
+	// memoryAt is where those bytes begin in the file.
+	memoryAt int64
 }
 
 type extent struct{ Offset, Length int64 }
 
 const (
-	// maxHeaderBytes bounds a template's file up to the memory.
+	// maxHeaderBytes bounds the first line of a template's file.
 	maxHeaderBytes = 4 << 20
 	// maxExtents bounds how many parts memory is kept in; it is mostly a few hundred.
 	maxExtents = 64 << 10
@@ -36,7 +39,11 @@ var errTemplate = errors.New("the saved machine is damaged")
 
 // writeTo writes the template and its memory.
 func (t *template) writeTo(w io.Writer, memory io.ReaderAt) error {
+	t.StateBytes = int64(len(t.State))
 	if err := json.NewEncoder(w).Encode(t); err != nil {
+		return err
+	}
+	if _, err := w.Write(t.State); err != nil {
 		return err
 	}
 	for _, e := range t.Extents {
@@ -67,18 +74,13 @@ func readTemplate(in *bufio.Reader) (*template, error) {
 	if len(t.Extents) > maxExtents {
 		return nil, fmt.Errorf("%w: memory in %d parts", errTemplate, len(t.Extents))
 	}
-	return &t, nil
-}
-
-// readMemory reads the memory that follows into a file as large as the machine's.
-func (t *template) readMemory(in io.Reader, memory *os.File, size int64) error {
-	for _, e := range t.Extents {
-		if e.Offset < 0 || e.Length <= 0 || e.Length > size || e.Offset > size-e.Length {
-			return fmt.Errorf("%w: memory of %d bytes at %d", errTemplate, e.Length, e.Offset)
-		}
-		if _, err := io.CopyN(io.NewOffsetWriter(memory, e.Offset), in, e.Length); err != nil {
-			return fmt.Errorf("%w: %w", errTemplate, err)
-		}
+	if t.StateBytes < 0 || t.StateBytes > maxStateBytes {
+		return nil, fmt.Errorf("%w: a state of %d bytes", errTemplate, t.StateBytes)
 	}
-	return nil
+	t.State = make([]byte, t.StateBytes)
+	if _, err := io.ReadFull(in, t.State); err != nil {
+		return nil, fmt.Errorf("%w: its state: %w", errTemplate, err)
+	}
+	t.memoryAt = int64(len(line)) + t.StateBytes
+	return &t, nil
 }

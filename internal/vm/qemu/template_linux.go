@@ -56,7 +56,7 @@ func (b *Backend) templatePath(spec *vm.Spec) (string, error) {
 		return "", err
 	}
 	h := sha256.New()
-	fmt.Fprintf(h, "2\x00%q\x00%q\x00", cpu, args(binary, image, spec.KernelCmdline(), &kind, b.accel(), fds{memory: 1, monitor: 1}))
+	fmt.Fprintf(h, "3\x00%q\x00%q\x00", cpu, args(binary, image, spec.KernelCmdline(), &kind, b.accel(), fds{memory: 1, monitor: 1}))
 	for _, d := range spec.Disks[1:] {
 		info, err := os.Stat(d.Path)
 		if err != nil {
@@ -74,18 +74,9 @@ func (b *Backend) templatePath(spec *vm.Spec) (string, error) {
 	return filepath.Join(b.config.CacheDir, templatePrefix+hex.EncodeToString(h.Sum(nil)[:12])), nil
 }
 
-// templateFile is what is left to read of a template: its memory.
-type templateFile struct {
-	io.Reader
-	*os.File
-}
-
-// Read implements io.Reader.
-func (f *templateFile) Read(p []byte) (int, error) { return f.Reader.Read(p) }
-
 // template opens the template at path, made when it is missing, was damaged or
 // is of another clock.
-func (b *Backend) template(ctx context.Context, path string, spec *vm.Spec) (*template, *templateFile, error) {
+func (b *Backend) template(ctx context.Context, path string, spec *vm.Spec) (*template, *os.File, error) {
 	for attempt := 0; ; attempt++ {
 		made := false
 		err := cachefile.Ensure(path, func(w io.Writer) error {
@@ -102,19 +93,49 @@ func (b *Backend) template(ctx context.Context, path string, spec *vm.Spec) (*te
 		if err != nil {
 			return nil, nil, err
 		}
-		in := bufio.NewReaderSize(f, 1<<20)
-		t, err := readTemplate(in)
+		t, err := readTemplate(bufio.NewReader(f))
 		if err != nil {
 			return nil, nil, errors.Join(err, f.Close())
 		}
 		if attempt > 0 || b.tsc.is(t.TSC) {
-			return t, &templateFile{in, f}, nil
+			return t, f, nil
 		}
 		if err := errors.Join(f.Close(), os.Remove(path)); err != nil {
 			return nil, nil, err
 		}
 	}
 }
+
+// readMemory copies the memory out of the template's file to one as large as the machine's. The kernel copies it once; by way
+// of this process it would twice, and the memory of a machine is most of what a copy has to read.
+func (t *template) readMemory(file, memory *os.File, size int64) error {
+	from := t.memoryAt
+	for _, e := range t.Extents {
+		if e.Offset < 0 || e.Length <= 0 || e.Length > size || e.Offset > size-e.Length {
+			return fmt.Errorf("%w: memory of %d bytes at %d", errTemplate, e.Length, e.Offset)
+		}
+		if _, err := memory.Seek(e.Offset, io.SeekStart); err != nil {
+			return err
+		}
+		for left := e.Length; left > 0; {
+			n, err := unix.Sendfile(int(memory.Fd()), int(file.Fd()), &from, int(min(left, maxSend)))
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			if err != nil {
+				return os.NewSyscallError("sendfile", err)
+			}
+			if n == 0 {
+				return fmt.Errorf("%w: %w", errTemplate, io.ErrUnexpectedEOF)
+			}
+			left -= int64(n)
+		}
+	}
+	return nil
+}
+
+// maxSend is how much the kernel is asked to copy at a time.
+const maxSend = 1 << 30
 
 // dropOld removes the oldest saved machines beyond maxTemplates, but not kept.
 func (b *Backend) dropOld(kept string) {

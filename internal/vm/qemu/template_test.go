@@ -42,17 +42,23 @@ func TestTemplatesKeepWhatWasWritten(t *testing.T) {
 		t.Errorf("%d bytes are kept in %v: zeros too", kept, parts)
 	}
 	want := &template{Greeting: []byte("hello\n"), State: []byte{0, 1, '\n', 255}, TSC: 5, Extents: parts}
-	var file bytes.Buffer
-	if err := want.writeTo(&file, memory); err != nil {
+	file, err := os.Create(filepath.Join(t.TempDir(), "template"))
+	if err == nil {
+		defer file.Close()
+		err = want.writeTo(file, memory)
+	}
+	if err == nil {
+		_, err = file.Seek(0, io.SeekStart)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	in := bufio.NewReaderSize(&file, 16)
-	got, err := readTemplate(in)
+	got, err := readTemplate(bufio.NewReaderSize(file, 16))
 	if err != nil || !bytes.Equal(got.Greeting, want.Greeting) || !bytes.Equal(got.State, want.State) || got.TSC != 5 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	again := newTestMemory(t, size)
-	if err := got.readMemory(in, again, size); err != nil {
+	if err := got.readMemory(file, again, size); err != nil {
 		t.Fatal(err)
 	}
 	a, errA := io.ReadAll(io.NewSectionReader(memory, 0, size))
@@ -76,10 +82,13 @@ func newTestMemory(t *testing.T, size int64) *os.File {
 func TestDamagedTemplatesAreErrors(t *testing.T) {
 	t.Parallel()
 	const size = 1 << 20
-	for name, file := range map[string]string{
+	for name, text := range map[string]string{
 		"empty":            "",
 		"no line":          strings.Repeat("x", maxHeaderBytes+100),
 		"no JSON":          "msb\n",
+		"state cut":        `{"StateBytes":4}` + "\n123",
+		"large state":      `{"StateBytes":1048577}` + "\n" + strings.Repeat("x", 1<<20+1),
+		"negative state":   `{"StateBytes":-1}` + "\n123",
 		"memory cut":       `{"Extents":[{"Offset":0,"Length":10}]}` + "\n123",
 		"memory missing":   `{"Extents":[{"Offset":0,"Length":10}]}` + "\n",
 		"before the start": `{"Extents":[{"Offset":-1,"Length":1}]}` + "\n1",
@@ -90,11 +99,19 @@ func TestDamagedTemplatesAreErrors(t *testing.T) {
 		"no length":        `{"Extents":[{"Offset":0,"Length":0}]}` + "\n",
 		"too many parts":   `{"Extents":[` + strings.Repeat(`{"Offset":0,"Length":1},`, maxExtents) + `{"Offset":0,"Length":1}]}` + "\n" + strings.Repeat("x", maxExtents+1),
 	} {
-		in := bufio.NewReader(strings.NewReader(file))
-		got, err := readTemplate(in)
-		if err == nil {
-			err = got.readMemory(in, newTestMemory(t, size), size)
+		path := filepath.Join(t.TempDir(), "template")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
 		}
+		file, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := readTemplate(bufio.NewReader(file))
+		if err == nil {
+			err = got.readMemory(file, newTestMemory(t, size), size)
+		}
+		_ = file.Close()
 		if !errors.Is(err, errTemplate) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -208,13 +208,13 @@ func (b *Backend) startMonitored(ctx context.Context, spec *vm.Spec, memory, sta
 
 // restore starts a copy of the saved machine at path.
 func (b *Backend) restore(ctx context.Context, path string, spec *vm.Spec) (vm.Machine, error) {
-	t, rest, err := b.template(ctx, path, spec)
+	t, file, err := b.template(ctx, path, spec)
 	if err != nil {
 		return nil, err
 	}
-	defer rest.Close()
+	defer file.Close()
 	size := int64(spec.MemoryMiB) << 20
-	among, err := shareOf(path, rest.File, size)
+	among, err := shareOf(path, file, size)
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +235,7 @@ func (b *Backend) restore(ctx context.Context, path string, spec *vm.Spec) (vm.M
 	go func() { // while QEMU starts
 		_, err := state.WriteAt(t.State, 0)
 		if !borrowed {
-			err = errors.Join(err, t.readMemory(rest, memory, size))
+			err = errors.Join(err, t.readMemory(file, memory, size))
 		}
 		filled <- err
 	}()
