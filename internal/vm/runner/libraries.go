@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"debug/elf"
 	"os"
 	"path/filepath"
 	"slices"
@@ -54,47 +53,28 @@ type finder struct {
 
 // collect follows one file's needs.
 func (f *finder) collect(file string) {
-	lib, err := elf.Open(file)
+	lib, err := readNeeds(file)
 	if err != nil {
 		return // a script or a data file
 	}
-	defer lib.Close()
 	f.follow(lib, file)
 }
 
-// follow follows the needs of an open file.
-func (f *finder) follow(lib *elf.File, file string) {
-	needed, err := lib.ImportedLibraries()
-	if err != nil {
-		return
-	}
-	if linker := interpreter(lib); linker != "" {
-		needed = slices.Concat([]string{linker}, dlopened, needed)
+// follow follows what a file needs.
+func (f *finder) follow(lib *needs, file string) {
+	names := lib.names
+	if lib.linker != "" {
+		names = slices.Concat([]string{lib.linker}, dlopened, names)
 	}
 	dirs := slices.Concat(runPaths(lib, file), f.dirs)
-	for _, name := range needed {
+	for _, name := range names {
 		f.find(lib, dirs, name)
 	}
 }
 
-// interpreter is the dynamic linker that a program names.
-func interpreter(lib *elf.File) string {
-	for _, p := range lib.Progs {
-		if p.Type != elf.PT_INTERP {
-			continue
-		}
-		name := make([]byte, p.Filesz)
-		if _, err := p.ReadAt(name, 0); err != nil {
-			return ""
-		}
-		return strings.TrimRight(string(name), "\x00")
-	}
-	return ""
-}
-
 // find looks for a library as the dynamic linker does for the file that needs
 // it, in every directory, since the linker may take any of several.
-func (f *finder) find(by *elf.File, dirs []string, name string) {
+func (f *finder) find(by *needs, dirs []string, name string) {
 	if strings.Contains(name, "/") {
 		f.found(by, name)
 		return
@@ -106,7 +86,7 @@ func (f *finder) find(by *elf.File, dirs []string, name string) {
 
 // found grants a library, with every link on the way to it, and follows its needs, if there is one at path and it is for
 // the same machine as by: beside those of 64 bits there may be others of the same name.
-func (f *finder) found(by *elf.File, path string) {
+func (f *finder) found(by *needs, path string) {
 	if f.tried[path] {
 		return
 	}
@@ -117,12 +97,8 @@ func (f *finder) found(by *elf.File, path string) {
 	}
 	dir, _ := f.resolve(filepath.Dir(path))
 	if key := [2]string{dir, real}; !f.followed[key] {
-		lib, err := elf.Open(real)
-		if err != nil {
-			return
-		}
-		defer lib.Close()
-		if lib.Class != by.Class || lib.Machine != by.Machine {
+		lib, err := readNeeds(real)
+		if err != nil || lib.machine != by.machine {
 			return
 		}
 		f.followed[key] = true
@@ -192,23 +168,14 @@ func (f *finder) firstLink(path string) (string, error) {
 }
 
 // runPaths are a file's own directories to look in first.
-func runPaths(lib *elf.File, file string) []string {
+func runPaths(lib *needs, file string) []string {
 	var dirs []string
-	for _, tag := range []elf.DynTag{elf.DT_RPATH, elf.DT_RUNPATH} {
-		if has, err := lib.DynValue(tag); err != nil || len(has) == 0 {
-			continue // without reading the file's names
-		}
-		lists, err := lib.DynString(tag)
-		if err != nil {
-			continue
-		}
-		for _, list := range lists {
-			for _, dir := range filepath.SplitList(list) {
-				origin := filepath.Dir(file)
-				dir = strings.NewReplacer("${ORIGIN}", origin, "$ORIGIN", origin).Replace(dir)
-				if filepath.IsAbs(dir) {
-					dirs = append(dirs, filepath.Clean(dir))
-				}
+	for _, list := range lib.runPaths {
+		for _, dir := range filepath.SplitList(list) {
+			origin := filepath.Dir(file)
+			dir = strings.NewReplacer("${ORIGIN}", origin, "$ORIGIN", origin).Replace(dir)
+			if filepath.IsAbs(dir) {
+				dirs = append(dirs, filepath.Clean(dir))
 			}
 		}
 	}
