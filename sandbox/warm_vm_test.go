@@ -33,13 +33,16 @@ const portsOfClients = `for i in 1 2 3 4; do nc -l -p 777$i -e sleep 60 & (until
 until [ "$(cat /proc/net/tcp /proc/net/tcp6 | grep -c ' 01 ')" -ge 8 ]; do :; done
 cat /proc/net/tcp /proc/net/tcp6 | awk '$4 == "01" { print $2, $3 }' | sort`
 
+// guestBooted says that a guest is no copy.
+const guestBooted = "the guest was booted"
+
 // TestI18_VMCopiesShareNoIdentity starts two sandboxes from one saved machine, and compares.
 func TestI18_VMCopiesShareNoIdentity(t *testing.T) {
 	seen := make(map[string]string)
 	for range 2 {
 		sb := start(t, nil)
 		if !sb.Info().Restored {
-			t.Fatal("the guest was booted")
+			t.Fatal(guestBooted)
 		}
 		addressesAreTheHosts(t, sb)
 		for what, command := range identities {
@@ -59,12 +62,35 @@ func TestI18_VMCopiesShareNoIdentity(t *testing.T) {
 		if secs, err := strconv.ParseInt(strings.TrimSpace(got), 10, 64); err != nil || time.Since(time.Unix(secs, 0)).Abs() > 10*time.Second {
 			t.Errorf("its clock says %q", got)
 		}
+		clockKeepsTime(t, sb)
 		if got, _, _ := sh(t, sb, "cat /etc/machine-id 2>/dev/null"); got != "" {
 			compare(t, seen, "machine id", got)
 		}
 		if err := sb.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// clockKeepsTime compares the guest's clock with this machine's: from where the copied machine was saved it goes on at the
+// right rate.
+func clockKeepsTime(t *testing.T, sb *sandbox.Sandbox) {
+	t.Helper()
+	start := time.Now()
+	got, _, err := sh(t, sb, "cat /proc/uptime; sleep 1; cat /proc/uptime; cat /sys/devices/system/clocksource/clocksource0/current_clocksource")
+	took := time.Since(start)
+	f := strings.Fields(got)
+	if err != nil || len(f) != 5 {
+		t.Fatalf("%q, %v", got, err)
+	}
+	before, errBefore := strconv.ParseFloat(f[0], 64)
+	after, errAfter := strconv.ParseFloat(f[2], 64)
+	const tick = 0.02 // how exact these are, in seconds
+	if passed := after - before; errBefore != nil || errAfter != nil || passed < 1-tick || passed > took.Seconds()+tick {
+		t.Errorf("%.2f s passed in the guest while it slept for 1 s, and at most %s here: %q", passed, took, got)
+	}
+	if f[4] != "kvm-clock" && !strings.HasPrefix(f[4], "tsc") {
+		t.Errorf("the guest reads the time from %s", f[4])
 	}
 }
 

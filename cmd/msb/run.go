@@ -103,7 +103,7 @@ func (f *runFlags) registerMachine(fl *pflag.FlagSet) {
 	trustFlag(fl, &f.trust)
 	ruleFlags(fl, &f.rules)
 	fl.StringVar(&f.backend, "vm", "auto", "`backend`: auto, krun or qemu")
-	fl.BoolVar(&f.cold, "cold", false, "boot the guest; without it QEMU without KVM starts a copy of a guest that has booted before (docs/warm-starts.md)")
+	fl.BoolVar(&f.cold, "cold", false, "boot the guest; without it QEMU starts a copy of a guest that has booted before (docs/warm-starts.md)")
 	fl.StringVar(&f.hostname, "hostname", "", "host `name` of the guest")
 	fl.IntVar(&f.cpus, "cpus", 0, "`number` of virtual CPUs (default 1)")
 	fl.StringVarP(&f.memory, "memory", "m", "", "`size` of the memory, such as 512M or 2G (default 512M)")

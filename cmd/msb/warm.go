@@ -14,7 +14,7 @@ func newWarmCommand(ui *ui) *cobra.Command {
 		Use:   "warm [flags] [IMAGE]",
 		Short: "Prepare what later runs start from: image, kernel and saved machine",
 		Long: `Starts a sandbox and ends it again, so that everything is in the cache that later ones with the
-same memory, CPUs and disk start from: the image, the guest's kernel and, where QEMU emulates the
+same memory, CPUs and disk start from: the image, the guest's kernel and, where QEMU runs the
 guest, a machine that has booted (docs/warm-starts.md). The first run does the same by itself.`,
 		Example: `  msb warm
   msb warm -m 2G python:3.12`,

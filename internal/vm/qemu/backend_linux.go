@@ -17,7 +17,7 @@ func (b *Backend) Start(ctx context.Context, spec vm.Spec) (vm.Machine, error) {
 	if spec.Resume != nil {
 		return b.resume(ctx, &spec)
 	}
-	if spec.Warm && b.accel() == emulated && spec.Validate() == nil {
+	if spec.Warm && b.accel() != emulatedInTurn && spec.Validate() == nil {
 		if m := b.startWarm(ctx, &spec); m != nil {
 			return m, nil
 		}

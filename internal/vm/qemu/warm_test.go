@@ -104,6 +104,7 @@ func TestI18_CopiesAreMachinesOfTheirOwn(t *testing.T) {
 			t.Errorf("it can't write: %s", got)
 		}
 		memory = append(memory, sealed(t, m.PID()))
+		clockGoesOn(t, m)
 	}
 	if memory[0] != memory[1] {
 		t.Error("the second copy has read the memory of its own, which the first had already")
@@ -120,20 +121,13 @@ func TestI18_CopiesAreMachinesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestClocksOfCopiesKeepTime looks at the clock of a copy right after it was loaded: it goes on from where the machine was
-// saved, at the host's rate.
-func TestClocksOfCopiesKeepTime(t *testing.T) {
-	t.Parallel()
-	b, _ := warm(t)
-	for range 2 {
-		m := vmtest.Boot(t, b, warmSpec(t, "text"))
-		if !m.Restored() {
-			t.Fatal("the machine was booted")
-		}
-		m.ClockKeepsTime(t)
-		if up, err := strconv.ParseInt(m.Ask(t, "now"), 10, 64); err != nil || up <= 0 || time.Duration(up) > time.Minute {
-			t.Errorf("the copy is up for %s (%v)", time.Duration(up), err)
-		}
+// clockGoesOn looks at the clock of a copy soon after it was loaded: it goes on from where the machine was saved, at the
+// host's rate.
+func clockGoesOn(t *testing.T, m *vmtest.Guest) {
+	t.Helper()
+	m.ClockKeepsTime(t)
+	if up, err := strconv.ParseInt(m.Ask(t, "now"), 10, 64); err != nil || up <= 0 || time.Duration(up) > time.Minute {
+		t.Errorf("the copy is up for %s (%v)", time.Duration(up), err)
 	}
 }
 
