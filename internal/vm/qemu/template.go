@@ -31,6 +31,9 @@ type extent struct{ Offset, Length int64 }
 const (
 	// maxHeaderBytes bounds the first line of a template's file.
 	maxHeaderBytes = 4 << 20
+	// maxStateBytes bounds the state of a machine's CPUs and devices, which has
+	// some 50 kB.
+	maxStateBytes = 1 << 20
 	// maxExtents bounds how many parts memory is kept in; it is mostly a few hundred.
 	maxExtents = 64 << 10
 )

@@ -21,9 +21,6 @@ import (
 )
 
 const (
-	// maxStateBytes bounds the state of a machine's CPUs and devices, which has
-	// some 50 kB.
-	maxStateBytes = 1 << 20
 	// maxTemplates bounds the saved machines of a cache; one has some 50 MB.
 	maxTemplates = 8
 	// giveUp is how long machines of a kind that could not be saved or restored
