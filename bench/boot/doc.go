@@ -4,6 +4,8 @@
 //
 //	here            msb run, Start + Exec                QEMU emulation
 //	emulated host   the same, libkrun │ microsandbox     taken in turns
+//	                msb run as a copy with QEMU on KVM, and
+//	                the memory of ten idle ones
 //	                copies into and out of a sandbox,
 //	                files in a -v directory: -only work
 //

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/msb-project/msb/internal/vm/vmtest/emuhost"
@@ -42,7 +43,7 @@ func measureInner(ctx context.Context, o *options) (all values, err error) {
 		return nil, err
 	}
 	defer scope.end(&err)
-	files, err := innerFiles(o)
+	files, err := innerFiles(scope, o)
 	if err != nil {
 		return nil, err
 	}
@@ -71,16 +72,17 @@ func (in *inside) jobs() []string {
 		return work
 	}
 	progress("libkrun in the emulated host: tools alone, %d round trips, %d cold starts, %d rounds of work", in.execs(), o.innerRuns, o.workRuns)
-	return slices.Concat([]string{jobProcess, jobExec}, slices.Repeat([]string{jobRun}, o.innerRuns), work)
+	runs := slices.Repeat([]string{jobRun, jobCopy}, o.innerRuns)
+	return slices.Concat([]string{jobProcess, jobExec}, runs, []string{jobIdle}, work)
 }
 
 // innerFiles says what the emulated host holds beside its own.
-func innerFiles(o *options) (map[string]string, error) {
+func innerFiles(t testing.TB, o *options) (map[string]string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	files := map[string]string{innerSelf: self, innerMsb: o.msb}
+	files := emuhost.WithQEMU(t, map[string]string{innerSelf: self, innerMsb: o.msb})
 	if o.peer == "" {
 		return files, nil
 	}
@@ -144,6 +146,9 @@ func (in *inside) execs() int { return max(1, in.options.execs/3) }
 // of the next one; its clock does not differ.
 func (in *inside) both(ctx context.Context, job string, all values) error {
 	for _, side := range in.sides() {
+		if side == peerPrefix && (job == jobCopy || job == jobIdle) {
+			continue
+		}
 		f, err := in.done(ctx, job, side)
 		if err != nil {
 			return err
@@ -209,6 +214,8 @@ const (
 	jobProcess = "process" // the tool's own start
 	jobExec    = "exec"    // round trips in one sandbox
 	jobWork    = "work"    // one round of copies and of files in a host directory, in one sandbox
+	jobCopy    = "copy"    // one start as a copy, with QEMU on KVM: msb alone
+	jobIdle    = "idle"    // the memory of such copies beside each other: msb alone
 )
 
 // side is msb or its peer.
@@ -243,6 +250,11 @@ func serveJob(ctx context.Context, o *options) error {
 		measure = func(ctx context.Context, f values) error { return s.execute(ctx, o.execs, f) }
 	case jobWork:
 		measure, extra = s.work, perWork
+	case jobCopy, jobIdle:
+		c := &copies{ours{program: o.msb, home: filepath.Join(innerState, "copies"), backend: "qemu"}}
+		if measure, extra = c.runOnce, copyExtra; o.job == jobIdle {
+			measure, extra = c.idle, idleExtra
+		}
 	default:
 		return fmt.Errorf("no job %q", o.job)
 	}
@@ -265,6 +277,8 @@ const (
 	fillExtra   = 45 * time.Second // that the first start may take on top of a boot
 	perExec     = 2 * time.Second  // that a round trip may take on top of a boot
 	perWork     = 1 * time.Minute  // that a round of work may
+	copyExtra   = 90 * time.Second // that saving a machine may, and reading it for the first time
+	idleExtra   = 2 * time.Minute  // that some copies may
 )
 
 // patiently measures until an attempt is sound.

@@ -130,22 +130,35 @@ func (m *ours) grow(ctx context.Context, counts []int, set *figures.Set) (err er
 				set.Add(startBeside(n), figures.OfMsb, figures.Seconds, took.Seconds())
 			}
 		}
-		list, err := processes()
+		sizes, err := sandboxMemory()
 		if err != nil {
 			return err
 		}
-		for _, p := range below(list, os.Getpid()) {
-			if len(p.argv) < 2 || p.argv[1] != sandbox.Verb {
-				continue
-			}
-			pss := p.proportional()
-			for _, q := range below(list, p.pid) {
-				pss += q.proportional()
-			}
-			set.Add(memoryBeside(n), figures.OfMsb, figures.Bytes, float64(pss))
+		for _, size := range sizes {
+			set.Add(memoryBeside(n), figures.OfMsb, figures.Bytes, float64(size))
 		}
 	}
 	return nil
+}
+
+// sandboxMemory is the proportional memory of each sandbox of this process: of its supervisor and of its VMM, in bytes.
+func sandboxMemory() ([]int64, error) {
+	list, err := processes()
+	if err != nil {
+		return nil, err
+	}
+	var sizes []int64
+	for _, p := range below(list, os.Getpid()) {
+		if len(p.argv) < 2 || p.argv[1] != sandbox.Verb {
+			continue
+		}
+		pss := p.proportional()
+		for _, q := range below(list, p.pid) {
+			pss += q.proportional()
+		}
+		sizes = append(sizes, pss)
+	}
+	return sizes, nil
 }
 
 // writeMany prints what startMany and grow measured.

@@ -37,6 +37,8 @@ const (
 	maxWarmStart  = 0.5 // seconds, the same
 	maxRunRatio   = 0.6 // of microsandbox's run
 	maxExecRatio  = 0.5 // of microsandbox's exec
+	maxCopyRatio  = 0.3 // of microsandbox's run, QEMU on KVM
+	maxCopyMemory = 48  // MiB, of VMM and supervisor of each of some idle copies
 	maxSupervisor = 40  // MiB resident
 	maxAgent      = 10  // MB (10^6 bytes) on disk
 )
@@ -57,9 +59,12 @@ func (r *report) judge() {
 		return
 	}
 	add("libkrun: supervisor resident", "MiB", f.spread(seriesSupervisor).Max, maxSupervisor)
+	add("QEMU on KVM: memory of an idle copy", "MiB", f.spread(seriesCopyMemory).Max, maxCopyMemory)
 	if len(f[peerPrefix+seriesFirst]) == 0 {
 		return
 	}
+	add("QEMU on KVM: run as a copy to first output, of microsandbox's run", "x",
+		f.spread(seriesCopyFirst).Median/f.spread(peerPrefix+seriesFirst).Median, maxCopyRatio)
 	add("libkrun: run to first output, of microsandbox's", "x", ratio(f, seriesFirst), maxRunRatio)
 	add("libkrun: run to exit, of microsandbox's", "x", ratio(f, seriesRun), maxRunRatio)
 	add("libkrun: run on this machine's clock, of microsandbox's", "x", ratio(f, seriesWall), maxRunRatio)
@@ -84,6 +89,9 @@ var rows = []struct{ series, name, format string }{
 	{seriesWarmFirst, "run from a saved machine: to first output, s", "%.3f"},
 	{seriesWarmRun, "run from a saved machine: to exit, s", "%.3f"},
 	{seriesWall, "the same on this machine's clock, s", "%.1f"},
+	{seriesCopyFirst, "run as a copy, QEMU on KVM: to first output, s", "%.3f"},
+	{seriesCopyRun, "run as a copy, QEMU on KVM: to exit, s", "%.3f"},
+	{seriesCopyMemory, "idle copies, QEMU on KVM: proportional memory of each, MiB", "%.1f"},
 	{seriesReady, "start until ready, s", "%.3f"},
 	{seriesExec, "exec of /bin/true, s", "%.4f"},
 	{seriesClose, "close, s", "%.3f"},

@@ -29,6 +29,10 @@ const (
 	seriesAgent      = "agentd_disk_mib"
 	seriesBroken     = "broken_attempts"
 
+	seriesCopyFirst  = "copy_run_first_output_s"
+	seriesCopyRun    = "copy_run_exit_s"
+	seriesCopyMemory = "copy_idle_mib"
+
 	seriesCopyIn  = "copy in, MiB/s"
 	seriesCopyOut = "copy out, MiB/s"
 
