@@ -187,7 +187,7 @@ func (s *Sandbox) close() error {
 	var err error
 	select {
 	case <-gone:
-	case <-time.After(state.StopTimeout):
+	case <-s.afterWait(state.StopTimeout):
 		err = fmt.Errorf("%w: it did not stop within %s and was killed", ErrSupervisor, state.StopTimeout)
 		_ = s.cmd.Process.Kill()
 		<-gone
@@ -199,7 +199,7 @@ func (s *Sandbox) close() error {
 			if errors.As(s.failure, &f) {
 				err = errors.Join(err, f)
 			}
-		case <-time.After(lastWordWait):
+		case <-s.afterWait(lastWordWait):
 		}
 	}
 	_ = s.pipe.Close()
