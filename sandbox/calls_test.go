@@ -83,6 +83,11 @@ func TestI13_CallsOutliveKills(t *testing.T) {
 	if _, err := PastCalls(h, "a"); err == nil {
 		t.Error("a link is read")
 	}
+	must(t, os.Remove(file))
+	must(t, unix.Mkfifo(file, 0o600)) // which has no reader, and would be waited for without end
+	if err := AddCall(h, "a", []byte("x")); err == nil {
+		t.Error("a pipe is written to")
+	}
 }
 
 // TestI13_ManyServersAddCalls at once, and lose none, also while files are set aside.

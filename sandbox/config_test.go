@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -40,6 +41,74 @@ func TestI12_BoundsOfAMachineAreExact(t *testing.T) {
 		err := cfg.fill()
 		if (err == nil) != (c.say == "") || err != nil && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), c.say)) {
 			t.Errorf("%d CPUs, %d bytes, %q: %v; want %q", c.cfg.CPUs, c.cfg.Memory, c.cfg.Hostname, err, c.say)
+		}
+	}
+}
+
+// TestI12_ContradictionsAreRefused: options that can't hold together, or that only another kind of sandbox has.
+func TestI12_ContradictionsAreRefused(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		cfg Config
+		say string // "" for a good one
+	}{
+		"temporary":                      {Config{Name: "web", AutoRemove: true}, ""},
+		"temporary, and unnamed":         {Config{AutoRemove: true}, "AutoRemove"},
+		"restarted":                      {Config{Name: "web", Restart: Restart{When: "always"}}, ""},
+		"restarted, and unnamed":         {Config{Restart: Restart{When: "always"}}, "Restart"},
+		"restarted, and temporary":       {Config{Name: "web", AutoRemove: true, Restart: Restart{When: "always"}}, "Restart"},
+		"a pod":                          {Config{Pod: &Pod{}}, ""},
+		"a pod with a name":              {Config{Name: "web", Pod: &Pod{}}, "Pod"},
+		"a pod without a network":        {Config{NoNet: true, Pod: &Pod{}}, "Pod"},
+		"a pod with ports":               {Config{Ports: []Port{{Guest: 80}}, Pod: &Pod{}}, "Pod"},
+		"labels of the log":              {Config{AuditLabels: map[string]string{"team": "a"}}, ""},
+		"a label of the log with a dash": {Config{AuditLabels: map[string]string{"-": "a"}}, "AuditLabels"},
+	} {
+		err := c.cfg.fill()
+		if (err == nil) != (c.say == "") || err != nil && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), c.say)) {
+			t.Errorf("%s: %v; want %q", what, err, c.say)
+		}
+	}
+	unknown := Config{Backend: "xen"}
+	if err := unknown.fill(); err == nil || !strings.Contains(err.Error(), "xen") {
+		t.Errorf("an unknown backend: %v", err)
+	}
+}
+
+// TestI12_UnusableTmpfsAreRefused: a file system in memory that can't be mounted, would cover what the guest's agent needs,
+// or would be covered itself.
+func TestI12_UnusableTmpfsAreRefused(t *testing.T) {
+	t.Parallel()
+	many := func(n int) (all []Tmpfs) {
+		for i := range n {
+			all = append(all, Tmpfs{Path: fmt.Sprintf("/m%d", i)})
+		}
+		return all
+	}
+	most, more := uint32(0o7777), uint32(0o10000)
+	work := []Directory{{Host: t.TempDir(), Guest: "/work"}}
+	for what, c := range map[string]struct {
+		cfg Config
+		say string // "" for a good one
+	}{
+		"as many as may be":          {Config{Tmpfs: many(maxTmpfs)}, ""},
+		"one more":                   {Config{Tmpfs: many(maxTmpfs + 1)}, "at most 16"},
+		"a relative path":            {Config{Tmpfs: []Tmpfs{{Path: "tmp"}}}, "absolute path"},
+		"a path that leads up":       {Config{Tmpfs: []Tmpfs{{Path: "/tmp/../proc"}}}, "absolute path"},
+		"the guest's processes":      {Config{Tmpfs: []Tmpfs{{Path: "/proc"}}}, "the guest's own"},
+		"the root":                   {Config{Tmpfs: []Tmpfs{{Path: "/"}}}, "the guest's own"},
+		"a negative size":            {Config{Tmpfs: []Tmpfs{{Path: "/tmp", Size: -1}}}, "-1 bytes"},
+		"all bits of a mode":         {Config{Tmpfs: []Tmpfs{{Path: "/tmp", Mode: &most}}}, ""},
+		"a mode with a type":         {Config{Tmpfs: []Tmpfs{{Path: "/tmp", Mode: &more}}}, "mode 10000"},
+		"two at one path":            {Config{Tmpfs: []Tmpfs{{Path: "/tmp"}, {Path: "/tmp"}}}, "two of them"},
+		"below a directory":          {Config{Tmpfs: []Tmpfs{{Path: "/work/tmp"}}, Directories: work}, "would cover it"},
+		"at the place of one":        {Config{Tmpfs: []Tmpfs{{Path: "/work"}}, Directories: work}, "would cover it"},
+		"beside one of a like name":  {Config{Tmpfs: []Tmpfs{{Path: "/workshop"}}, Directories: work}, ""},
+		"with a directory inside it": {Config{Tmpfs: []Tmpfs{{Path: "/work"}}, Directories: []Directory{{Host: "/h", Guest: "/work/in"}}}, ""},
+	} {
+		err := c.cfg.fill()
+		if (err == nil) != (c.say == "") || err != nil && (!errors.Is(err, ErrTmpfs) || !strings.Contains(err.Error(), c.say)) {
+			t.Errorf("%s: %v; want %q", what, err, c.say)
 		}
 	}
 }

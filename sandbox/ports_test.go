@@ -60,3 +60,20 @@ func TestI15_PortsOfStoppedSandboxesNeedTheFloor(t *testing.T) {
 		}
 	}
 }
+
+// TestPortsNeedANetwork: nothing would ever answer at one of a sandbox without.
+func TestPortsNeedANetwork(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	st, err := loadStored(h, "web")
+	must(t, err)
+	st.NoNet = true
+	must(t, state.WriteJSON(namedPath(h, "web"), state.StoredFile, st))
+	if _, err := h.Ports().Add(t.Context(), "web", Port{Guest: 80}); !errors.Is(err, ErrPort) {
+		t.Error(err)
+	}
+	if got, err := h.Ports().List("web"); err != nil || len(got) != 0 {
+		t.Errorf("%v, %v", got, err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,6 +46,47 @@ func TestStoppedSandboxesAreUpdated(t *testing.T) {
 	}
 	if err := h.Update(t.Context(), "nosuch", Changes{Keep: true}); !errors.Is(err, ErrNoSandbox) {
 		t.Error(err)
+	}
+	stored, err := loadStored(h, "web")
+	must(t, err)
+	stored.AutoRemove, stored.Restart = true, Restart{}
+	must(t, state.WriteJSON(namedPath(h, "web"), state.StoredFile, stored))
+	if err := h.Update(t.Context(), "web", Changes{Restart: &Restart{When: "always"}}); !errors.Is(err, ErrConfig) {
+		t.Errorf("one that is removed when its run ends is restarted: %v", err)
+	}
+}
+
+// obeying is a supervisor that makes any change.
+type obeying struct {
+	ending
+	changed atomic.Int32
+}
+
+func (o *obeying) Update(context.Context, *agentpb.UpdateRequest) (*agentpb.UpdateResponse, error) {
+	o.changed.Add(1)
+	return &agentpb.UpdateResponse{}, nil
+}
+
+// TestI12_BadChangesReachNoSupervisor: what Create would refuse is refused before the supervisor of one that runs would
+// write it down for the next start. The twin is a good change.
+func TestI12_BadChangesReachNoSupervisor(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	l, err := state.ListenControl(namedPath(h, "web"))
+	must(t, err)
+	o, srv := new(obeying), grpc.NewServer()
+	agentpb.RegisterAgentServer(srv, o)
+	agentpb.RegisterSupervisorServer(srv, o)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	defer func() { srv.Stop(); <-served }()
+	none, two := 0, 2
+	if err := h.Update(t.Context(), "web", Changes{CPUs: &none}); !errors.Is(err, ErrConfig) || o.changed.Load() != 0 {
+		t.Errorf("no processor: %v, %d changes", err, o.changed.Load())
+	}
+	if err := h.Update(t.Context(), "web", Changes{CPUs: &two}); err != nil || o.changed.Load() != 1 {
+		t.Errorf("two processors: %v, %d changes", err, o.changed.Load())
 	}
 }
 
