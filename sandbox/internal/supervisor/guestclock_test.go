@@ -75,6 +75,7 @@ func TestGuestsClockIsKept(t *testing.T) {
 		"stopped while it is asked":      {late: []time.Duration{6 * time.Second}, frozen: true, sets: 1},
 		"stopped while it is set":        {offset: -time.Minute, late: []time.Duration{0, 6 * time.Second}, frozen: true, sets: 2},
 		"behind by less than the answer": {offset: -2 * time.Second, late: []time.Duration{3 * time.Second}, sets: 1},
+		"behind within a slow answer":    {offset: -time.Second, late: []time.Duration{3 * time.Second}, sets: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

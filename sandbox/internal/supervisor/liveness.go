@@ -81,9 +81,14 @@ func halted(console string) bool {
 
 // answers asks the agent for a sign of life, and keeps its clock.
 func (s *supervisor) answers(clock *guestClock) bool {
-	ctx, cancel := context.WithTimeout(s.ctx, livenessWait)
+	ctx, cancel := s.patience(s.ctx)
 	defer cancel()
 	return s.alive(ctx, clock)
+}
+
+// livenessPatience is supervisor.patience.
+func livenessPatience(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, livenessWait)
 }
 
 // alive is answers within ctx.

@@ -71,6 +71,8 @@ type supervisor struct {
 
 	now   func() time.Time                  // for lifetimes and idleness
 	looks func() (<-chan time.Time, func()) // when watchGuest looks, and what ends that
+	// patience bounds how long the guest may take for a sign of life.
+	patience func(context.Context) (context.Context, context.CancelFunc)
 
 	started time.Time
 	begun   time.Time // the same, on the monotonic clock
@@ -156,7 +158,7 @@ func newSupervisor(p *state.Plan, out *state.StatusLines, control net.Conn) *sup
 	s.sshd.Guest, s.sshd.Dir, s.sshd.Name, s.sshd.User = sshGuest{s}, p.Dir, p.Name, p.Image.User
 	s.sshd.Failed = func(err error) { fmt.Fprintln(os.Stderr, err) } // the supervisor's log
 	s.ports.s, s.ssh.s, s.peers.s, s.named.s, s.caller.s, s.access.s, s.restart.s, s.pause.s, s.memory.s, s.children.s = s, s, s, s, s, s, s, s, s, s
-	s.children.wait, s.children.log, s.now, s.looks = childRequestWait, s.emit, time.Now, everyLook
+	s.children.wait, s.children.log, s.now, s.looks, s.patience = childRequestWait, s.emit, time.Now, everyLook, livenessPatience
 	return s
 }
 

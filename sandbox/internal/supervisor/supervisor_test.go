@@ -45,6 +45,7 @@ type guestVM struct {
 	shutdowns int
 	paused    atomic.Bool   // its machine is
 	behind    *atomic.Int64 // nanoseconds, of its clock; nil: it has no numbers
+	stats     func()        // is called when it is asked for its numbers; nil for none
 	did       func(string)  // is told what the guest does; nil: it has no files and runs nothing
 	shared    net.Conn      // the port for directories; nil for one that has ended
 	sharing   agentpb.DirectoriesServer
@@ -127,6 +128,9 @@ func (g *guestVM) Handshake(ctx context.Context, r *agentpb.HandshakeRequest) (*
 func (g *guestVM) Stats(context.Context, *agentpb.StatsRequest) (*agentpb.StatsResponse, error) {
 	if g.behind == nil {
 		return nil, grpcstatus.Error(codes.Unimplemented, "no numbers")
+	}
+	if g.stats != nil {
+		g.stats()
 	}
 	return &agentpb.StatsResponse{ClockUnixNs: time.Now().UnixNano() - g.behind.Load()}, nil
 }
