@@ -47,5 +47,10 @@ func TestOnlyWhoListensIsNamed(t *testing.T) {
 		if got := sandboxAt(home, netip.AddrPortFrom(loopback, 8080), false); (got == "sandbox web") != tt.named || !tt.named && got != "" {
 			t.Errorf("%s: %q is named", what, got)
 		}
+		// Who wants all addresses can't have the one that is taken.
+		all := tt.named || what == "another address"
+		if got := sandboxAt(home, netip.AddrPortFrom(netip.IPv4Unspecified(), 8080), false); (got == "sandbox web") != all || !all && got != "" {
+			t.Errorf("%s: %q is named for all addresses", what, got)
+		}
 	}
 }

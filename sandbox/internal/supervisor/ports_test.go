@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/egress"
@@ -321,5 +323,72 @@ func TestGuestsThatAreNotReadyGetNoConnections(t *testing.T) {
 	s := newSupervisor(&state.Plan{Dir: t.TempDir()}, nil, nil)
 	if port, err := s.ports.forward(t.Context(), egress.TCP, 80); port != 0 || !errors.Is(err, errNotReady) {
 		t.Errorf("%d, %v", port, err)
+	}
+}
+
+// TestPortsLeadToTheirServers: a port that the sandbox started with and one that was added each lead to their own server in
+// the guest.
+func TestPortsLeadToTheirServers(t *testing.T) {
+	t.Parallel()
+	p := newPlan(t, t.TempDir(), "web")
+	p.Ports = []state.Port{{Guest: 8000}}
+	n := superviseNet(t, p)
+	text, err := n.ports.AddPort("8001")
+	must(t, err)
+	added, err := state.ParsePort(text)
+	must(t, err)
+	for _, guest := range []uint16{8000, 8001} {
+		l, err := n.net.ListenTCP(guest)
+		must(t, err)
+		defer func() { _ = l.Close() }()
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = fmt.Fprint(c, guest)
+				_ = c.Close()
+			}
+		}()
+	}
+	for _, open := range []state.Port{n.info.Ports[0], added} {
+		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", open.Host))
+		must(t, err)
+		must(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+		got, err := io.ReadAll(c)
+		if err != nil || string(got) != fmt.Sprint(open.Guest) {
+			t.Errorf("%s leads to %q, %v", open, got, err)
+		}
+		_ = c.Close()
+	}
+	n.end(t)
+}
+
+// TestRemovedUDPPortsAreFree for other programs, while the sandbox runs.
+func TestRemovedUDPPortsAreFree(t *testing.T) {
+	t.Parallel()
+	s := callable(t, t.TempDir(), "web", "version = 1\n")
+	text, err := s.ports.AddPort(state.Port{Guest: 53, UDP: true}.String())
+	must(t, err)
+	added, err := state.ParsePort(text)
+	must(t, err)
+	if _, err := s.ports.RemovePort(text); err != nil {
+		t.Error(err)
+	}
+	open, err := listenOnce(t.Context(), t.TempDir(), added)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open.close()
+}
+
+// TestPortsAreNotAddedWithoutANetwork: nothing would ever answer there.
+func TestPortsAreNotAddedWithoutANetwork(t *testing.T) {
+	t.Parallel()
+	s := newSupervisor(&state.Plan{Spec: state.Spec{NoNet: true}, Home: t.TempDir()}, nil, nil)
+	s.ctx, s.policy = t.Context(), policies.Default()
+	if text, err := s.ports.AddPort("80"); !errors.Is(err, state.ErrPort) || len(s.ports.open) > 0 {
+		t.Errorf("%q, %v", text, err)
 	}
 }

@@ -208,3 +208,22 @@ func TestSSHEndsWithTheSandbox(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestCommandsOfSSHAreLogged, as those of other clients are.
+func TestCommandsOfSSHAreLogged(t *testing.T) {
+	t.Parallel()
+	s, info := superviseFake(t, &guestVM{}, newPlan(t, t.TempDir(), "web"))
+	if info == nil {
+		t.Fatal(<-s.ended)
+	}
+	if _, err := (sshGuest{s.supervisor}).Exec(t.Context(), agentclient.ExecOptions{Argv: []string{"sh"}}); err == nil {
+		t.Error("a guest that runs nothing runs it")
+	}
+	s.cancel(errCallerGone)
+	must(t, <-s.ended)
+	text, err := os.ReadFile(s.plan.Audit)
+	must(t, err)
+	if !strings.Contains(string(text), `"program":"sh"`) {
+		t.Errorf("the log has %s", text)
+	}
+}
