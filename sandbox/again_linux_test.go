@@ -4,6 +4,7 @@ package sandbox
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -196,21 +197,76 @@ func TestStoppedCrashesStayStopped(t *testing.T) {
 	}
 }
 
-// TestStopsReachSupervisorsThatHungUp: one that executes itself again closes its connections and goes on.
-func TestStopsReachSupervisorsThatHungUp(t *testing.T) {
-	t.Parallel()
-	h := newHome(t)
-	must(t, aNamed(t, h, "a"))
+// standIn is the recorded supervisor of a sandbox: a process that ends with code 7 when it is asked to.
+func standIn(t *testing.T, h *Home, name string) *exec.Cmd {
+	t.Helper()
 	cmd := exec.Command("sh", state.Verb) //nolint:noctx // the test ends it
 	cmd.Dir = t.TempDir()
 	must(t, os.WriteFile(filepath.Join(cmd.Dir, state.Verb), []byte("trap 'exit 7' TERM; echo; while :; do sleep 0.01; done"), 0o600))
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
-	defer func() { _ = cmd.Process.Kill() }()
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	_, err = out.Read(make([]byte, 1))
 	must(t, err)
-	must(t, state.WriteJSON(namedPath(h, "a"), state.InfoFile, state.RunRecord{Started: time.Now(), Supervisor: state.Identify(cmd.Process.Pid)}))
+	must(t, state.WriteJSON(namedPath(h, name), state.InfoFile, state.RunRecord{Started: time.Now(), Supervisor: state.Identify(cmd.Process.Pid)}))
+	return cmd
+}
+
+// TestStopsReachSupervisorsWithoutSockets: somebody removed the socket, and the lock says that there is a run. Stop of
+// another sandbox that had the name ends nothing.
+func TestStopsReachSupervisorsWithoutSockets(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "a"))
+	cmd := standIn(t, h, "a")
+	run, err := lockNamed(h, "a")
+	must(t, err)
+	if err := h.Only(time.Unix(1, 0)).Stop(t.Context(), "a"); !errors.Is(err, ErrNoSandbox) || state.Identify(cmd.Process.Pid).Gone(0) == nil {
+		t.Errorf("of another sandbox: %v", err)
+	}
+	must(t, h.Stop(t.Context(), "a"))
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 7 {
+		t.Errorf("it was not asked to end: %v", err)
+	}
+	must(t, run.lock.Close())
+}
+
+// TestWatchEndWaitsForTheSupervisor, which writes down how the run ended after it has closed its connections.
+func TestWatchEndWaitsForTheSupervisor(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "a"))
+	cmd := standIn(t, h, "a")
+	watch := func() func(context.Context) error {
+		t.Helper()
+		conn, far, err := state.SocketPair()
+		must(t, err)
+		must(t, far.Close())
+		wait, err := watchEnd(h, "a", conn)
+		must(t, err)
+		return wait
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := watch()(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("while it lives: %v", err)
+	}
+	wait := watch()
+	must(t, state.WriteJSON(namedPath(h, "a"), state.EndFile, End{Time: time.Now(), Kind: KindIdle, Message: "nobody used it"}))
+	must(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	if err := Fail(wait(t.Context())); KindOf(err) != KindIdle || !strings.Contains(err.Error(), "sandbox a ended: nobody used it") {
+		t.Errorf("of kind %q: %v; want its reason", KindOf(err), err)
+	}
+}
+
+// TestStopsReachSupervisorsThatHungUp: one that executes itself again closes its connections and goes on.
+func TestStopsReachSupervisorsThatHungUp(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "a"))
+	cmd := standIn(t, h, "a")
 	l, err := net.Listen("unix", filepath.Join(namedPath(h, "a"), state.ControlSock)) //nolint:noctx // of a test
 	must(t, err)
 	go func() {

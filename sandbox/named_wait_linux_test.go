@@ -76,8 +76,8 @@ func TestWatchEndTakesNoOlderEnd(t *testing.T) {
 	h := newHome(t)
 	must(t, aNamed(t, h, "web"))
 	dir, now := namedPath(h, "web"), time.Now().UTC()
-	must(t, state.WriteJSON(dir, state.InfoFile, state.RunRecord{Started: now}))
-	for age, want := range map[time.Duration]error{time.Hour: ErrSupervisor, 0: nil} {
+	must(t, state.WriteJSON(dir, state.InfoFile, state.RunRecord{Started: now.Add(-time.Minute)}))
+	for age, want := range map[time.Duration]error{time.Hour: ErrSupervisor, 30 * time.Second: nil, 0: nil} {
 		must(t, state.WriteJSON(dir, state.EndFile, End{Time: now.Add(-age).Truncate(time.Second)}))
 		conn, far, err := state.SocketPair()
 		must(t, err)
