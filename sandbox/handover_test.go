@@ -3,13 +3,17 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/agentd/agentpb"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -151,5 +155,74 @@ func TestNamedSupervisorsLeaveTheCallersDirectory(t *testing.T) {
 		if got := strings.TrimSpace(string(b)); got != want {
 			t.Errorf("name %q: it works in %s, want %s", name, got, want)
 		}
+	}
+}
+
+// TestI11_SilentSupervisorsKeepNoConnection: whoever asks many of them, and again, would run out of descriptors.
+func TestI11_SilentSupervisorsKeepNoConnection(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	h.answer = 20 * time.Millisecond
+	must(t, aNamed(t, h, "web"))
+	l, err := state.ListenControl(namedPath(h, "web"))
+	must(t, err)
+	defer func() { _ = l.Close() }()
+	must(t, state.WriteJSON(namedPath(h, "web"), state.InfoFile, state.RunRecord{Info: &Info{ID: "web"}}))
+	for what, do := range map[string]func() error{
+		"a session": func() error { _, err := h.Connect(t.Context(), "web"); return err },
+		"figures": func() error {
+			all, err := h.Usage(t.Context(), "web")
+			if err == nil && all[0].Problem != "" {
+				err = agentclient.ErrTimeout
+			}
+			return err
+		},
+	} {
+		if err := do(); !errors.Is(err, agentclient.ErrTimeout) {
+			t.Errorf("%s: %v, want ErrTimeout", what, err)
+		}
+		conn, err := l.Accept()
+		must(t, err)
+		must(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+		if _, err := io.Copy(io.Discard, conn); err != nil {
+			t.Errorf("%s: the connection stays: %v", what, err)
+		}
+		must(t, conn.Close())
+	}
+}
+
+// TestSessionsEndWithTheSandboxsReason, and are of the run that was recorded.
+func TestSessionsEndWithTheSandboxsReason(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		end  End
+		want Kind
+		says string
+	}{
+		"by itself": {End{Kind: KindIdle, Message: "nobody used it"}, KindIdle, "nobody used it"},
+		"a stop":    {End{}, KindSandbox, "web was stopped meanwhile"},
+	} {
+		h := newHome(t)
+		must(t, aNamed(t, h, "web"))
+		l, err := state.ListenControl(namedPath(h, "web"))
+		must(t, err)
+		must(t, state.WriteJSON(namedPath(h, "web"), state.InfoFile, state.RunRecord{Info: &Info{ID: "run"}}))
+		srv := grpc.NewServer()
+		agentpb.RegisterAgentServer(srv, &ending{})
+		served := make(chan error, 1)
+		go func() { served <- srv.Serve(l) }()
+		s, err := h.Connect(t.Context(), "web")
+		must(t, err)
+		if s.Info().ID != "run" {
+			t.Errorf("%s: a session of %+v", what, s.Info())
+		}
+		must(t, state.WriteJSON(namedPath(h, "web"), state.EndFile, c.end))
+		srv.Stop()
+		<-served
+		<-s.Done()
+		if err := s.Err(); KindOf(err) != c.want || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: of kind %q: %v", what, KindOf(err), err)
+		}
+		must(t, s.Close())
 	}
 }

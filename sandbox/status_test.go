@@ -3,11 +3,14 @@ package sandbox
 import (
 	"encoding/json"
 	"errors"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // watched is a sandbox whose supervisor said these lines.
@@ -17,6 +20,30 @@ func watched(t *testing.T, said ...string) (s *Sandbox, notices []string) {
 	s.notice = func(n string) { notices = append(notices, n) }
 	s.watch()
 	return s, notices
+}
+
+// TestStatusIsOfWhatIsThere: a run's record, a damaged sandbox and its place, and no file among them.
+func TestStatusIsOfWhatIsThere(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	must(t, os.Mkdir(namedPath(h, "damaged"), 0o700))
+	must(t, os.WriteFile(namedPath(h, "damaged", state.StoredFile), []byte("{"), 0o600))
+	must(t, os.WriteFile(namedPath(h, "file"), nil, 0o600))
+	l, err := state.ListenControl(namedPath(h, "web"))
+	must(t, err)
+	defer func() { _ = l.Close() }()
+	must(t, state.WriteJSON(namedPath(h, "web"), state.InfoFile, state.RunRecord{Started: time.Unix(1, 0), Paused: true, PolicyRefused: "line 3"}))
+	all, err := h.List()
+	if err != nil || len(all) != 2 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	if s := all[0]; s.Name != "damaged" || s.Problem == "" || s.Dir != namedPath(h, "damaged") || s.Running {
+		t.Errorf("%+v", s)
+	}
+	if s := all[1]; s.Name != "web" || !s.Running || !s.Started.Equal(time.Unix(1, 0)) || !s.Paused || s.PolicyRefused != "line 3" || s.Used == 0 {
+		t.Errorf("%+v", s)
+	}
 }
 
 // TestEveryStatusLineIsRead: notices are passed on, denials kept, and the line that ends the sandbox
