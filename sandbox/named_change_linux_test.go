@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -152,6 +153,21 @@ func TestI13_ChangesReplaceHalfWrittenState(t *testing.T) {
 	}
 	if _, err := loadStored(h, "site"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestResetsForgetCopies: the guest is shown a directory as it is now, and no change of before. One beside it stays.
+func TestResetsForgetCopies(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	cfg := Config{Home: h.Dir(), Name: "web", Disk: 64 << 20, Policy: policies.Default(), Image: "dir:" + t.TempDir()}
+	cfg.Directories = []Directory{{Host: t.TempDir(), Guest: "/plain"}, {Host: t.TempDir(), Guest: "/work", CopyOnWrite: true}}
+	must(t, Create(t.Context(), cfg))
+	base := state.BaseFile(namedPath(h, "web"), "/work")
+	must(t, os.WriteFile(base, nil, 0o600))
+	must(t, h.Reset(t.Context(), "web"))
+	if there(t, base) {
+		t.Error("what was shown to the guest is still recorded")
 	}
 }
 

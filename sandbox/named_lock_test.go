@@ -188,6 +188,8 @@ func TestI13_TemporarySandboxesAreSwept(t *testing.T) {
 	}
 	record("killed", state.RunRecord{AutoRemove: true, VMM: state.ProcessID{PID: os.Getpid(), Start: "0"}}) // whose number another has
 	record("stays", state.RunRecord{})
+	must(t, aNamed(t, h, "unused")) // made to be started later
+	must(t, os.Chtimes(namedPath(h, "unused"), old, old))
 	record("machine", state.RunRecord{AutoRemove: true, VMM: state.Identify(os.Getpid())})
 	record("runs", state.RunRecord{AutoRemove: true})
 	must(t, os.Chtimes(namedPath(h, "stays"), old, old))
@@ -203,11 +205,11 @@ func TestI13_TemporarySandboxesAreSwept(t *testing.T) {
 		}
 		return names
 	}
-	if got, want := names(), []string{"machine", "runs", "starting", "stays"}; !slices.Equal(got, want) {
+	if got, want := names(), []string{"machine", "runs", "starting", "stays", "unused"}; !slices.Equal(got, want) {
 		t.Errorf("there are %q, want %q", got, want)
 	}
 	must(t, run.lock.Close())
-	if got, want := names(), []string{"machine", "starting", "stays"}; !slices.Equal(got, want) {
+	if got, want := names(), []string{"machine", "starting", "stays", "unused"}; !slices.Equal(got, want) {
 		t.Errorf("there are %q, want %q", got, want)
 	}
 }
@@ -258,6 +260,27 @@ func TestWaitOutlivesTheSandbox(t *testing.T) {
 	}
 	if _, err := j.current(nil); !errors.Is(err, ErrNoJob) {
 		t.Errorf("without the file: %v, want ErrNoJob", err)
+	}
+}
+
+// TestI13_KilledRunsAreCleared before anything else is done with the sandbox: a later command would take what is left for
+// that of a run.
+func TestI13_KilledRunsAreCleared(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	l, err := state.ListenPeer(namedPath(h, "web"))
+	must(t, err)
+	must(t, l.Close())
+	l, err = state.ListenControl(namedPath(h, "web"))
+	must(t, err)
+	must(t, l.Close())
+	must(t, state.WriteJSON(namedPath(h, "web"), state.InfoFile, state.RunRecord{Started: time.Now(), Info: &Info{ID: "killed"}}))
+	must(t, h.Rename(t.Context(), "web", "site"))
+	for _, name := range []string{state.ControlSock, state.PeerSock, state.InfoFile} {
+		if there(t, namedPath(h, "site", name)) {
+			t.Errorf("%s is left", name)
+		}
 	}
 }
 

@@ -148,11 +148,16 @@ func TestI13_LeftoversOfKilledCommandsAreSwept(t *testing.T) {
 	if err := os.Chtimes(half, old, old); err != nil {
 		t.Fatal(err)
 	}
+	young := state.HiddenPath(h.dir) // which another command is about to lock
+	must(t, os.Mkdir(young, 0o700))
 	if _, err := OpenHome(h.Dir()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(half); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("half a sandbox is still there: %v", err)
+	}
+	if !there(t, young) {
+		t.Error("a sandbox that is being made is gone")
 	}
 	if s, err := h.Inspect("web"); err != nil || s.Running {
 		t.Errorf("%+v, %v; nobody listens", s, err)

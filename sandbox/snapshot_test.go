@@ -54,8 +54,14 @@ func TestSnapshotsAreRestored(t *testing.T) {
 	if second.Name != "web-2" || second.Parent != "web-1" || second.Digest == s.Digest {
 		t.Errorf("%+v", second)
 	}
+	jobs := namedPath(h, "web", state.JobsDir)
+	must(t, os.Mkdir(jobs, 0o700))
+	must(t, (&state.StoredJob{JobStatus: JobStatus{Name: "a", State: JobExited}}).Create(jobs))
 	must(t, h.Snapshots().Restore(t.Context(), "web-1", ""))
 	wantOnDisk(t, h, "web", "before")
+	if jobs, err := h.Jobs("web"); err != nil || len(jobs) > 0 {
+		t.Errorf("jobs of the disk before: %+v, %v", jobs, err)
+	}
 	if env, err := h.Env("web"); err != nil || !slices.Equal(env, []string{"SET=after"}) {
 		t.Errorf("a restore changed the settings: %q, %v", env, err)
 	}
@@ -173,6 +179,9 @@ func TestDamagedSnapshotsReplaceNothing(t *testing.T) {
 		t.Errorf("clone: %v", err)
 	}
 	wantOnDisk(t, h, "web", "first")
+	if there(t, namedPath(h, "web", state.NewUpperDisk)) {
+		t.Error("the part of a disk that was restored is left")
+	}
 	if all, err := h.List(); err != nil || len(all) != 1 {
 		t.Errorf("%+v, %v", all, err)
 	}
