@@ -132,6 +132,24 @@ func TestI11_AppliedChangesFillNoDisk(t *testing.T) {
 	}
 }
 
+// TestI11_RefusedChangesLeaveNothingOpen: the guest has changes of the first directory, and refuses those of the second.
+func TestI11_RefusedChangesLeaveNothingOpen(t *testing.T) {
+	t.Parallel()
+	first := realPath(t.TempDir())
+	g := &layerGuest{at: "/work", layer: &agentpb.ChangesResponse{}}
+	s := layered(t, Config{Directories: []Directory{{Host: first, Guest: "/work", CopyOnWrite: true}, {Host: t.TempDir(), Guest: "/other", CopyOnWrite: true}}}, nil, g)
+	if all, err := s.Changes(t.Context()); !errors.Is(err, syscall.ENOENT) && !errors.Is(err, os.ErrNotExist) || len(all) > 0 {
+		t.Errorf("%v, %v", all, err)
+	}
+	files, err := filepath.Glob("/proc/self/fd/*")
+	must(t, err)
+	for _, file := range files {
+		if to, err := os.Readlink(file); err == nil && to == first {
+			t.Errorf("%s is open", to)
+		}
+	}
+}
+
 // TestSandboxesWithoutCopiesHaveNoChanges, and those without a name keep none.
 func TestSandboxesWithoutCopiesHaveNoChanges(t *testing.T) {
 	t.Parallel()

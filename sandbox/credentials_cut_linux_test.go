@@ -98,6 +98,33 @@ func TestI15_FloodsUncoverNoCredentials(t *testing.T) {
 	}
 }
 
+// TestI15_UnsearchedDirectoriesAreHiddenByName, and stay so at later starts: nobody looked at what is in them. Up to a bound,
+// what was found is hidden one by one.
+func TestI15_UnsearchedDirectoriesAreHiddenByName(t *testing.T) {
+	t.Parallel()
+	for found, byName := range map[int]bool{-1: true, maxFound: false, maxFound + 1: true} {
+		dir := filepath.Join(t.TempDir(), "not there yet")
+		files := map[string]string{"plain.pem": "x"}
+		for i := range found {
+			files[fmt.Sprintf("%d.pem", i)] = privateKey
+		}
+		if found >= 0 {
+			dir = writeTree(t, files)
+		}
+		c := &Config{Directories: []Directory{{Host: dir, Guest: "/work"}}, HideCredentials: true, Notice: func(string) {}}
+		c.searchDirectories(nil, maxLooked)
+		if hides := hostdir.NewHiding(c.hidden()).Hides("plain.pem"); hides != byName {
+			t.Errorf("%d found: hidden by name %t", found, hides)
+		}
+		before := c.credentials
+		c.Directories[0].Host = t.TempDir()
+		c.searchDirectories(before, maxLooked)
+		if hides := hostdir.NewHiding(c.hidden()).Hides("plain.pem"); hides != byName {
+			t.Errorf("%d found before: hidden by name %t", found, hides)
+		}
+	}
+}
+
 // TestI15_FoundCredentialsStayHidden starts a sandbox with a name several times; what a start found stays hidden whatever it
 // looks like at the next. A sandbox of its own finds what is there.
 func TestI15_FoundCredentialsStayHidden(t *testing.T) {

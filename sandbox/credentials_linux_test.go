@@ -16,11 +16,13 @@ func TestCredentialsAreFoundAndHidden(t *testing.T) {
 	dir := t.TempDir()
 	holding := map[string]string{
 		".env": "", "app/.env": "", ".env.local": "API_KEY=abcdefghij", "keys/odd[1]*.pem": "-----BEGIN RSA PRIVATE KEY-----\n", ".ssh/id_ed25519": "",
+		"a/b/c/d/e/f/.env": "", "Upper/.ENV": "", "late/.npmrc": strings.Repeat("# nothing\n", maxCredential/10-10) + "//r/:_authToken=x",
 		".aws/credentials": "", ".git/config": "[remote \"o\"]\n\turl = https://me:token@example.com/x\n", ".npmrc": "//r/:_authToken=x", "a/.docker/config.json": `{"auths": {"r": {"auth": "x"}}}`,
 	}
 	harmless := map[string]string{
 		".env.example": "API_KEY=\n", "cert.pem": "-----BEGIN CERTIFICATE-----\n", "sub/.git/config": "[remote \"o\"]\n\turl = git@example.com:x\n", "credentials": "",
 		".kube/other": "", "node_modules/x/.env": "", ".docker/config.json": "{}", "id_rsa.pub": "",
+		"later.key": strings.Repeat("# nothing\n", maxCredential/10+1) + "-----BEGIN PRIVATE KEY-----\n",
 	}
 	for _, files := range []map[string]string{holding, harmless} {
 		for p, text := range files {
@@ -52,11 +54,14 @@ func TestCredentialsAreFoundAndHidden(t *testing.T) {
 	if got := c.hidden(); !slices.Equal(got, c.Hide) {
 		t.Errorf("hidden %q", got)
 	}
-	if len(told) != 1 || strings.Contains(told[0], "app/.env") || strings.Contains(told[0], "id_ed25519") || !strings.Contains(told[0], "and 1 more; --hide-credentials") {
+	if len(told) != 1 || strings.Contains(told[0], "app/.env") || strings.Contains(told[0], "id_ed25519") || !strings.Contains(told[0], "and 2 more; --hide-credentials") {
 		t.Errorf("told %q", told)
 	}
-	told, c.HideCredentials, c.Hide = nil, true, nil
+	told, c.HideCredentials, c.Hide = nil, true, []string{"own"}
 	patterns := c.hidden()
+	if !hostdir.NewHiding(patterns).Hides("own") {
+		t.Errorf("what is to be hidden anyway is not in %q", patterns)
+	}
 	for p := range holding {
 		if !hostdir.NewHiding(patterns).Hides(p) {
 			t.Errorf("%s is not hidden by %q", p, patterns)

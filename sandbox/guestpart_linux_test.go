@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/msb-project/msb/internal/guest/assets"
 )
@@ -67,6 +68,12 @@ func TestI12_OtherProgramsLendNothing(t *testing.T) {
 		if _, err := (lentPart{"agentd", program}).Open(); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), program) {
 			t.Errorf("%s: %v; want %q", script, err, says)
 		}
+	}
+	program := filepath.Join(t.TempDir(), "msb")
+	must(t, os.WriteFile(program, []byte("#!/bin/sh\necho "+whole+"\nexec sleep 300\n"), 0o700))
+	began := time.Now()
+	if digest, err := (lentPart{"agentd", program}).Digest(); digest != whole || err != nil || time.Since(began) > lendWait/2 {
+		t.Errorf("the digest of a part that comes slowly: %q, %v, after %s", digest, err, time.Since(began))
 	}
 	if _, err := (lentPart{"agentd", "/nowhere/msb"}).Digest(); !errors.Is(err, assets.ErrNotBuilt) {
 		t.Error(err)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -20,12 +21,15 @@ type freezer struct {
 	agentpb.UnimplementedFreezerServer
 	frozen atomic.Bool
 	early  chan struct{} // closed: the disk thaws by itself
+	limit  time.Duration // the guest thaws by itself after that
 }
 
 func (f *freezer) Freeze(stream grpc.BidiStreamingServer[agentpb.FreezeRequest, agentpb.FreezeResponse]) error {
-	if _, err := stream.Recv(); err != nil {
+	r, err := stream.Recv()
+	if err != nil {
 		return err
 	}
+	f.limit = time.Duration(r.GetLimitNs())
 	f.frozen.Store(true)
 	defer f.frozen.Store(false)
 	if err := stream.Send(&agentpb.FreezeResponse{}); err != nil {
@@ -66,9 +70,12 @@ func TestDisksAreThawedFirst(t *testing.T) {
 	for what, do := range map[string]struct{ err error }{"a copy": {nil}, "a full disk": {syscall.ENOSPC}, "cancelled": {context.Canceled}} {
 		f := &freezer{early: make(chan struct{})}
 		s := aLive(t, f)
-		err := s.frozen(t.Context(), func(context.Context) error {
+		err := s.frozen(t.Context(), func(ctx context.Context) error {
 			if !f.frozen.Load() {
 				t.Errorf("%s: the disk is not frozen meanwhile", what)
+			}
+			if until, ok := ctx.Deadline(); !ok || time.Until(until) > MaxFreeze || f.limit != MaxFreeze {
+				t.Errorf("%s: the copy has until %s, and the guest waits for %s", what, until, f.limit)
 			}
 			return do.err
 		})
