@@ -36,7 +36,7 @@ func TestSlipsHaveRemedies(t *testing.T) {
 		"commit -m text a b":         "leave it out",
 		"commit -c CMD=x a b":        "msb run has flags for others",
 		"top a -o pid":               "msb exec NAME ps",
-		"ls -a":                      "running or not; leave it out",
+		"ls -l":                      "running or not; leave it out",
 		"stop -t 5 a":                "leave it out",
 		"kill -9 a":                  "write -s 9;",
 		"kill -15 a":                 "write -s 15;",

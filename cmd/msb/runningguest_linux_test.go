@@ -36,6 +36,7 @@ import (
 type runningGuest struct {
 	agentpb.UnimplementedAgentServer
 	agentpb.UnimplementedFilesServer
+	agentpb.UnimplementedDirectoriesServer
 
 	dir, jobs string
 
@@ -50,7 +51,9 @@ type answers struct {
 	exit *agentpb.Exit
 	// jobError is the answer to everything that is asked of jobs. onJob is called for input and signals of a job.
 	jobError error
-	onJob    func(name string)
+	// changes are files of the guest's own in a directory that is copied on write. "broken" can't be read.
+	changes []string
+	onJob   func(name string)
 }
 
 // answer changes the answers from now on.
@@ -83,6 +86,7 @@ func runningSandbox(t *testing.T, name string, flags ...string) (env []string, g
 	inside := grpc.NewServer()
 	agentpb.RegisterAgentServer(inside, g)
 	agentpb.RegisterFilesServer(inside, g)
+	agentpb.RegisterDirectoriesServer(inside, g)
 	ends := make(chan error, 2)
 	go func() { ends <- inside.Serve(handoff.Of(far)) }()
 	client, err := agentclient.Attach(near)
@@ -313,6 +317,23 @@ func (g *runningGuest) Unpack(s agentpb.Files_UnpackServer) error {
 	}
 	g.ask("unpack %q in %s, owner %s", names, start.GetPath(), owner)
 	return s.SendAndClose(&agentpb.TreeReport{Entries: int64(len(names))})
+}
+
+const changedText = "the guest's\n"
+
+func (g *runningGuest) Changes(_ *agentpb.ChangesRequest, s agentpb.Directories_ChangesServer) error {
+	layer := &agentpb.ChangesResponse{}
+	for _, name := range g.now().changes {
+		layer.Entries = append(layer.Entries, &agentpb.LayerEntry{Path: []byte(name), Mode: unix.S_IFREG | 0o644, Size: int64(len(changedText))})
+	}
+	return s.Send(layer)
+}
+
+func (g *runningGuest) ReadChanged(r *agentpb.ReadChangedRequest, s agentpb.Directories_ReadChangedServer) error {
+	if string(r.GetName()) == "broken" {
+		return status.Error(codes.InvalidArgument, "input/output error")
+	}
+	return s.Send(&agentpb.ReadChangedResponse{Data: []byte(changedText)})
 }
 
 // archive holds one file.

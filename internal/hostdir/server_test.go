@@ -54,6 +54,36 @@ func TestReadsAndLists(t *testing.T) {
 	want(t, "an unknown node", err, unix.ESTALE)
 }
 
+// TestI11_RepliesAreBounded: whatever a guest asks for at once, it gets no more than the server said that it gives.
+func TestI11_RepliesAreBounded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	files := map[string]string{"big": strings.Repeat("x", 3*maxIO)}
+	for i := range 1200 {
+		files[fmt.Sprintf("many/%04d-%s", i, strings.Repeat("n", 200))] = ""
+	}
+	put(t, dir, files)
+	g := newGuest(t, dir, Options{})
+	big := g.must(g.walk("big"))
+	fh := g.must(g.open(big, unix.O_RDONLY))
+	for _, size := range []uint32{maxIO + 1, 3 * maxIO} {
+		if text, err := g.read(big, fh, size); err != nil || text != files["big"][:maxIO] {
+			t.Errorf("a read of %d bytes gave %d, %v; want %d", size, len(text), err, maxIO)
+		}
+	}
+	many := g.must(g.walk("many"))
+	for _, op := range []opcode{opReaddir, opReaddirplus} {
+		b, err := g.ask(opOpendir, many, put32(nil, 0, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err = g.ask(op, many, append(put32(put64(nil, order.Uint64(b), 0), 3*maxIO), make([]byte, 20)...))
+		if err != nil || len(b) > maxIO || len(b) < maxIO-1024 {
+			t.Errorf("%d: a list in %d bytes gave %d, %v; want at most %d", op, 3*maxIO, len(b), err, maxIO)
+		}
+	}
+}
+
 // TestReadOnlyChangesNothing sends every request that changes something, and its twin shows that they work.
 func TestReadOnlyChangesNothing(t *testing.T) {
 	t.Parallel()
