@@ -132,7 +132,7 @@ func TestVMBombsStayInTheirExec(t *testing.T) {
 			_, st := m.sh(t, "b() { b | b & }; b; sleep 1000", func(o *agentclient.ExecOptions) { o.Timeout = 6 * time.Second })
 			ended <- st
 		}()
-		for seen, i := uint64(0), 0; seen < 300; i++ { // the agent answers beside hundreds of processes that run
+		for seen, i := uint64(0), 0; seen < 150; i++ { // the agent answers beside many processes that run; a busy machine makes 240 in the time
 			st, err := m.client.Stats(t.Context())
 			if err != nil || i > 1000 {
 				t.Fatalf("%d processes at most: %+v, %v", seen, st, err)
