@@ -413,7 +413,7 @@ func TestSnapshotsKeepTheirImages(t *testing.T) {
 	}
 }
 
-// TestI12_SnapshotsAreNamedOrRefused: a number that is none of a snapshot's leaves the numbers as they are.
+// TestI12_SnapshotsAreNamedOrRefused: names that only look numbered don't count when the next number is chosen.
 func TestI12_SnapshotsAreNamedOrRefused(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
