@@ -165,7 +165,7 @@ func TestDeletedContainersLeaveNothing(t *testing.T) {
 	onMachine(t, agentclient.Options{}, func(t *testing.T, p *pod) {
 		containers := p.host.Containers()
 		mounts := func() int {
-			b, err := os.ReadFile("/proc/self/mountinfo")
+			b, err := os.ReadFile("/proc/thread-self/mountinfo")
 			must(t, err)
 			return strings.Count(string(b), " /run/msb/")
 		}

@@ -68,7 +68,7 @@ func (p *hostPort) offer(t *testing.T, path string, o hostdir.Options) (server *
 // agentsMount is what this process has mounted last at a place: kind, and options.
 func agentsMount(t *testing.T, place string) string {
 	t.Helper()
-	b, err := os.ReadFile("/proc/self/mounts")
+	b, err := os.ReadFile("/proc/thread-self/mounts") // /proc/self may be the thread of the guest's processes
 	must(t, err)
 	found := ""
 	for line := range strings.Lines(string(b)) {

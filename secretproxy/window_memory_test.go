@@ -94,23 +94,28 @@ func TestI11_GrownWindowsAreCounted(t *testing.T) {
 		}()
 		used := func() int64 { s := w.proxy.Stats(); return s.Held - s.Values }
 		before, was := windowOf(w), int64(0)
-		// The proxy has read all that there is, and nothing of it is on its way any more.
+		// The proxy has read all that there is, and nothing of it is on its way any more. An answer with a length is written
+		// through net/http's buffer, which keeps less than 8 KiB.
 		eventually(t, kind+": what came first isn't passed on", func() bool {
 			last := was
 			was = used()
-			return came.Load() >= int64(first*len(piece))-before && was == last
+			return came.Load() >= int64(first*len(piece))-before-8<<10 && was == last
 		})
+		const little = 1 << 19 // room for the new value's spellings, not for the windows of a stream that searches for them
+		if !room {             // before the value is new: what is read from then on may be the end of what came first
+			w.proxy.memory.Take(memoryLimit - w.proxy.Stats().Held - little)
+		}
 		s := secretIn(t)
 		if _, err := w.proxy.known.keep([]byte(strings.Repeat("Zz9_", 2<<10)), &s, "msb_x"); err != nil {
 			t.Fatal(err)
 		}
 		grown := windowOf(w) - before
-		if !room {
-			w.proxy.memory.Take(memoryLimit - w.proxy.Stats().Held - grown/2)
+		if grown < 2*little {
+			t.Fatalf("%s: the windows grow by %d bytes", kind, grown)
 		}
 		close(more)
 		if room {
-			eventually(t, kind+": what is kept isn't counted", func() bool { return used() >= was+grown })
+			eventually(t, kind+": what is kept isn't counted", func() bool { return used() >= was+grown-little/4 })
 		} else {
 			eventually(t, kind+": it goes on without room", func() bool {
 				return slices.ContainsFunc(w.events.of(audit.HTTPRequest), func(e audit.Event) bool { return e.Reason == "memory" })
