@@ -47,9 +47,20 @@ func executeAgain(plan []byte) error {
 		return err
 	}
 	defer func() { _ = null.Close() }()
-	for fd, from := range map[int]*os.File{state.PlanFD: file, state.StatusFD: null, state.ControlFD: null} {
-		if err := unix.Dup3(int(from.Fd()), fd, 0); err != nil {
+	// The descriptors that a start has to have may be free here, and so be theirs: the caller's is closed when it has gone.
+	for _, give := range []struct {
+		from *os.File
+		to   []int
+	}{{file, []int{state.PlanFD}}, {null, []int{state.StatusFD, state.ControlFD}}} {
+		above, err := unix.FcntlInt(give.from.Fd(), unix.F_DUPFD_CLOEXEC, state.LockFD+1)
+		if err != nil {
 			return err
+		}
+		defer func() { _ = unix.Close(above) }()
+		for _, fd := range give.to {
+			if err := unix.Dup3(above, fd, 0); err != nil {
+				return err
+			}
 		}
 	}
 	if _, err := unix.FcntlInt(state.LockFD, unix.F_SETFD, 0); err != nil {

@@ -127,6 +127,7 @@ func superviseWith(out *state.StatusLines, b vm.Backend, h Hooks) error {
 	}
 	p, err := state.ReadPlan(os.NewFile(uintptr(fd), "plan"))
 	if err != nil {
+		fmt.Fprintf(os.Stderr, "the sandbox's plan: %v\n", err) // nobody may read the status lines
 		return err
 	}
 	if err := limitCore(); err != nil {
