@@ -94,7 +94,7 @@ test-faults: guest ## a fault at each step of each verb that writes state, and e
 # emulated guest takes another; they run beside it, those that mostly wait beside those that don't.
 # The last line tells how often an emulated host, or a sandbox in one, had to be started again.
 VM_WAITING := ^TestVM(Lifetimes|DamagedCachesAreHealed|SDKIsAModule|OtherServersRunInside|RestartsOfACommand|CrashedGuestsRestart|ServicesComeBack)$$
-GOTEST_VM := $(GOTEST) -tags vmtest -p 1 -timeout 20m
+GOTEST_VM := $(GOTEST) -tags vmtest -p 1 -timeout 25m
 test-vm: export MSB_TEST_RETRIES = $(CURDIR)/bin/vm-retries
 test-vm: ## the tests that boot real guests (QEMU emulation, libkrun inside an emulated host)
 	@mkdir -p bin && : > $$MSB_TEST_RETRIES
