@@ -7,10 +7,11 @@
 //	                msb run as a copy with QEMU on KVM, and
 //	                the memory of ten idle ones
 //	                copies into and out of a sandbox,
-//	                files in a -v directory: -only work
+//	                files in a -v directory and on the
+//	                guest's own disk: -only work
 //
-// The files are worked with by the program that bench/work runs in its guest,
-// where msb stands beside the guest's own disk: bench/internal/guestwork.
+// The files are worked with by the program that bench/work runs in its guest
+// under emulation: bench/internal/guestwork.
 //
 // A machine that runs ordinary kernels under KVM could take libkrun's figures
 // without an emulated host; they are taken inside one everywhere, so that runs

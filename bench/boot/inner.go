@@ -66,7 +66,7 @@ func measureInner(ctx context.Context, o *options) (all values, err error) {
 // jobs are those that both sides do in turns.
 func (in *inside) jobs() []string {
 	o := in.options
-	work := slices.Repeat([]string{jobWork}, o.workRuns)
+	work := slices.Repeat([]string{jobWork, jobDisk}, o.workRuns)
 	if o.only == onlyWork {
 		progress("libkrun in the emulated host: %d rounds of work", o.workRuns)
 		return work
@@ -146,7 +146,7 @@ func (in *inside) execs() int { return max(1, in.options.execs/3) }
 // of the next one; its clock does not differ.
 func (in *inside) both(ctx context.Context, job string, all values) error {
 	for _, side := range in.sides() {
-		if side == peerPrefix && (job == jobCopy || job == jobIdle) {
+		if side == peerPrefix && (job == jobCopy || job == jobIdle || job == jobDisk) {
 			continue
 		}
 		f, err := in.done(ctx, job, side)
@@ -182,7 +182,7 @@ func (in *inside) ask(ctx context.Context, job, side string) (values, error) {
 	switch job {
 	case jobExec:
 		limit = execTimeout
-	case jobWork:
+	case jobWork, jobDisk:
 		limit = workTimeout
 	}
 	bounded, cancel := context.WithTimeout(ctx, limit)
@@ -214,6 +214,7 @@ const (
 	jobProcess = "process" // the tool's own start
 	jobExec    = "exec"    // round trips in one sandbox
 	jobWork    = "work"    // one round of copies and of files in a host directory, in one sandbox
+	jobDisk    = "disk"    // the same files on the guest's own disk: msb alone
 	jobCopy    = "copy"    // one start as a copy, with QEMU on KVM: msb alone
 	jobIdle    = "idle"    // the memory of such copies beside each other: msb alone
 )
@@ -228,7 +229,8 @@ type side interface {
 
 // serveJob is this program inside the emulated host.
 func serveJob(ctx context.Context, o *options) error {
-	var s side = &ours{program: o.msb, home: filepath.Join(innerState, "msb"), backend: "krun"}
+	own := &ours{program: o.msb, home: filepath.Join(innerState, "msb"), backend: "krun"}
+	var s side = own
 	program, prefix := o.msb, ""
 	if o.peer != "" {
 		program, prefix = filepath.Join(o.peer, "bin", "msb"), peerPrefix
@@ -250,6 +252,8 @@ func serveJob(ctx context.Context, o *options) error {
 		measure = func(ctx context.Context, f values) error { return s.execute(ctx, o.execs, f) }
 	case jobWork:
 		measure, extra = s.work, perWork
+	case jobDisk:
+		measure, extra = own.disk, perWork
 	case jobCopy, jobIdle:
 		c := &copies{ours{program: o.msb, home: filepath.Join(innerState, "copies"), backend: "qemu"}}
 		if measure, extra = c.runOnce, copyExtra; o.job == jobIdle {

@@ -55,6 +55,12 @@ func (r *report) judge() {
 		add("agentd on disk", "MB", f.spread(seriesAgent).Max*(1<<20)/1e6, maxAgent)
 	}
 	f := r.Inner
+	for series, bound := range map[string]float64{guestwork.Meta: guestwork.MinMetaRatio, guestwork.Read: guestwork.MinReadRatio} {
+		if len(f[diskPrefix+series]) > 0 {
+			got := f.spread(series).Median / f.spread(diskPrefix+series).Median
+			r.Targets = append(r.Targets, target{What: "libkrun: -v directory, of the guest's disk: " + series, Unit: "x", Got: got, Bound: bound, Reached: got >= bound})
+		}
+	}
 	if len(f[seriesSupervisor]) == 0 { // there is no inner run, or it is of work alone
 		return
 	}
@@ -113,6 +119,9 @@ var rows = []struct{ series, name, format string }{
 	{guestwork.ReadAgain, "  " + guestwork.ReadAgain, "%.0f"},
 	{guestwork.Rename, "  " + guestwork.Rename, "%.0f"},
 	{guestwork.Remove, "  " + guestwork.Remove, "%.0f"},
+	{diskPrefix + guestwork.Write, "own disk: " + guestwork.Write, "%.1f"},
+	{diskPrefix + guestwork.Read, "own disk: " + guestwork.Read, "%.1f"},
+	{diskPrefix + guestwork.Meta, "own disk: " + guestwork.Meta, "%.0f"},
 	{seriesBroken, "attempts that emulation broke", "%.0f"},
 }
 

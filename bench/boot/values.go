@@ -37,6 +37,7 @@ const (
 	seriesCopyOut = "copy out, MiB/s"
 
 	peerPrefix = "microsandbox_"
+	diskPrefix = "own_disk_" // of the work on the guest's own disk
 )
 
 func (f values) add(series string, v float64) { f[series] = append(f[series], v) }
@@ -56,6 +57,8 @@ func (f values) record(set *figures.Set, where string) {
 	for _, row := range rows {
 		what, unit, scale := row.series, figures.Seconds, 1.0
 		switch {
+		case strings.HasPrefix(what, diskPrefix): // below, beside the directory's
+			continue
 		case strings.HasSuffix(what, "_mib"):
 			what, unit, scale = strings.TrimSuffix(what, "_mib"), figures.Bytes, 1<<20
 		case strings.HasSuffix(what, "_s"):
@@ -81,6 +84,9 @@ func (f values) record(set *figures.Set, where string) {
 		}
 		for _, v := range f[peerPrefix+row.series] {
 			set.Add("Boot/"+where+"/"+what, "microsandbox", unit, v*scale)
+		}
+		for _, v := range f[diskPrefix+row.series] {
+			set.Add("Boot/"+where+"/"+what, "own-disk", unit, v*scale)
 		}
 	}
 }

@@ -27,6 +27,7 @@ const (
 const (
 	guestShared  = "/shared"  // writable
 	guestProgram = "/program" // the directory with this program, read-only
+	guestOwn     = "/own"     // on its own disk
 )
 
 // tool is the command line of msb or of its peer, as far as it works with a sandbox.
@@ -59,7 +60,12 @@ func (m *ours) workTool(host string) tool {
 
 // work measures copies and a host directory in one sandbox.
 func (m *ours) work(ctx context.Context, f values) error {
-	return work(ctx, m.workTool, f, "")
+	return work(ctx, m.workTool, f, "", guestShared)
+}
+
+// disk measures the guest's own disk. microsandbox's root is a directory of its host's.
+func (m *ours) disk(ctx context.Context, f values) error {
+	return work(ctx, m.workTool, f, diskPrefix, guestOwn)
 }
 
 // workTool works in a sandbox that sees the directory host.
@@ -76,10 +82,11 @@ func (p *peer) workTool(host string) tool {
 
 // work measures copies and a host directory in one sandbox.
 func (p *peer) work(ctx context.Context, f values) error {
-	return work(ctx, p.workTool, f, peerPrefix)
+	return work(ctx, p.workTool, f, peerPrefix, guestShared)
 }
 
-func work(ctx context.Context, with func(host string) tool, f values, prefix string) (err error) {
+// work measures files in one directory of a sandbox's guest and, if that is the host's, copies.
+func work(ctx context.Context, with func(host string) tool, f values, prefix, at string) (err error) {
 	dir, err := os.MkdirTemp(innerState, "work-")
 	if err != nil {
 		return err
@@ -98,17 +105,19 @@ func work(ctx context.Context, with func(host string) tool, f values, prefix str
 	}
 	defer func() { err = errors.Join(err, t.run(ctx, io.Discard, t.remove...)) }()
 	// The first run reads the program.
-	if _, err := t.inside(ctx, guestwork.DoMeta, 10); err != nil {
+	if _, err := t.inside(ctx, guestwork.DoMeta, at, 10); err != nil {
 		return err
 	}
-	if err := t.copies(ctx, f, prefix, filepath.Join(dir, "copied")); err != nil {
-		return err
+	if at == guestShared {
+		if err := t.copies(ctx, f, prefix, filepath.Join(dir, "copied")); err != nil {
+			return err
+		}
 	}
 	for _, do := range []struct {
 		what string
 		n    int
 	}{{guestwork.DoMeta, workFiles}, {guestwork.DoStream, workStreamMiB}} {
-		got, err := t.inside(ctx, do.what, do.n)
+		got, err := t.inside(ctx, do.what, at, do.n)
 		if err != nil {
 			return err
 		}
@@ -123,10 +132,10 @@ func (t tool) run(ctx context.Context, out io.Writer, args ...string) error {
 	return output(ctx, out, t.env, append([]string{t.program}, args...)...)
 }
 
-// inside has this program work in the guest's directory.
-func (t tool) inside(ctx context.Context, what string, n int) (guestwork.Values, error) {
+// inside has this program work in a directory of the guest's.
+func (t tool) inside(ctx context.Context, what, dir string, n int) (guestwork.Values, error) {
 	var out bytes.Buffer
-	args := append(t.exec[:len(t.exec):len(t.exec)], guestProgram+"/"+filepath.Base(innerSelf), guestwork.Verb, what, guestShared, strconv.Itoa(n))
+	args := append(t.exec[:len(t.exec):len(t.exec)], guestProgram+"/"+filepath.Base(innerSelf), guestwork.Verb, what, dir, strconv.Itoa(n))
 	if err := t.run(ctx, &out, args...); err != nil {
 		return nil, err
 	}

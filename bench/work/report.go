@@ -38,8 +38,6 @@ const (
 const (
 	maxExecMore  = 15  // ms
 	minCopyRatio = 0.5 // of dd
-	minMetaRatio = 0.3 // of the guest's disk
-	minReadRatio = 0.6 // of the guest's disk
 	maxCopyMore  = 16  // MiB of who copies, for a large file more than for a small one
 )
 
@@ -113,8 +111,8 @@ func (b *bench) write(out io.Writer) error {
 	least("msb cp out / dd to the disk", b.f.median(seriesCopyOut)/b.f.median(seriesDDIn), minCopyRatio)
 	most(fmt.Sprintf("memory of msb cp, %d MiB above 1 MiB, MiB", b.copyMiB),
 		figures.Of(b.f[seriesCopyMemory]).Max-figures.Of(b.f[seriesSmallMemory]).Min, maxCopyMore)
-	least("metadata operations, of the guest's disk", b.ratio(b.dir, guestwork.Meta), minMetaRatio)
-	least("reads in order, of the guest's disk", b.ratio(b.dir, guestwork.Read), minReadRatio)
+	least("metadata operations, of the guest's disk", b.ratio(b.dir, guestwork.Meta), guestwork.MinMetaRatio)
+	least("reads in order, of the guest's disk", b.ratio(b.dir, guestwork.Read), guestwork.MinReadRatio)
 	return w.Flush()
 }
 

@@ -11,6 +11,12 @@ const (
 	Write = "write in order and sync, MiB/s"
 )
 
+// What a directory of the host's has to reach, as a part of the guest's own disk.
+const (
+	MinMetaRatio = 0.3 // of Meta
+	MinReadRatio = 0.6 // of Read
+)
+
 // The steps of meta, in their order.
 const (
 	Make         = "make" + filesSuffix
