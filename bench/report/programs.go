@@ -21,7 +21,7 @@ type program struct {
 
 // programs are all of them. Each takes -out.
 var programs = []program{
-	{"boot", []string{"scripts/bench-boot"}, "-n 10 -inner-n 5 -execs 30 -many 20 -beside 50", "-n 3 -execs 9 -many 0 -only here"},
+	{"boot", []string{"scripts/bench-boot"}, "-n 10 -inner-n 5 -execs 30 -many 20 -beside 50", "-n 2 -execs 9 -many 0 -only here"},
 	{"sandboxes", []string{"scripts/bench-boot"}, "-many 1 -beside 50 -only many", "-many 3 -beside 5 -only many"},
 	{"net", []string{"bin/bench/net", "-gvproxy", "bin/gvproxy"}, "-rounds 5 -seconds 2",
 		"-rounds 2 -seconds 0.3 -only copy~relay,msb~sandbox~(mtu~65520),gvproxy,slirp4netns"},
@@ -32,7 +32,7 @@ var programs = []program{
 	{"life", []string{"bin/bench/life"}, "-rounds 5", "-rounds 2 -recorded 1000 -data 64"},
 	{"dns", []string{"bin/bench/dns", "-gvproxy", "bin/gvproxy"}, "-rounds 5", "-rounds 2 -seconds 1 -names 5000"},
 	{"names", []string{"bin/bench/dns", "-gvproxy", "bin/gvproxy", "-grow"}, "-rounds 3 -names 1000000", "-rounds 1 -seconds 1 -names 10000"},
-	{"proxy", []string{"bin/bench/proxy"}, "-rounds 5", "-rounds 2 -seconds 1 -rows wrk,~10~conns|idle"},
+	{"proxy", []string{"bin/bench/proxy"}, "-rounds 5", "-rounds 1 -seconds 1 -rows wrk,~10~conns|idle"},
 	{"capture", []string{"bin/bench/capture"}, "", "-rounds 1 -seconds 0.3 -mtu 65520 -msb="},
 	{"growth", []string{"bin/bench/growth"}, "", "-rounds 2 -flows 10000"},
 	{"mcp", []string{"scripts/bench-mcp"}, "", "-starts 5 -execs 10 -runs 1"},
