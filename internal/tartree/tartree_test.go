@@ -556,6 +556,10 @@ func TestI11_DirectoriesThatAreNotListedCount(t *testing.T) {
 	if _, err := Extract(t.Context(), in, openRoot(t, t.TempDir()), "top", UnpackOptions{MaxEntries: 5}); err != nil {
 		t.Errorf("as many as may be: %v", err)
 	}
+	in = archive(t, tar.Header{Name: "top", Typeflag: tar.TypeDir}, tar.Header{Name: "top/a/b/c", Typeflag: tar.TypeReg}, tar.Header{Name: "top/d/e/f", Typeflag: tar.TypeReg})
+	if _, err := Extract(t.Context(), in, openRoot(t, t.TempDir()), "top", UnpackOptions{MaxEntries: 5}); !errors.Is(err, errLimit) {
+		t.Errorf("those of two files are too many together: %v", err)
+	}
 }
 
 func TestSetIDAndDevicesAreDropped(t *testing.T) {

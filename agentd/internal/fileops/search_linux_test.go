@@ -19,7 +19,7 @@ func TestSearchNamesFiles(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
 	pad := strings.Repeat("x", searchBytes-5)
 	for name, text := range map[string]string{
-		"a": one, "b/c/d": "in the middle " + two + " of it", "between-pieces": pad + one, "none": "placeholder-", "empty": "", "end": pad + pad + two, "b/e": "nothing", "\xff\n": one,
+		"a": one, "b/c/d": "in the middle " + two + " of it", "between-pieces": pad + one, "cut-behind-first": strings.Repeat("x", searchBytes-1) + one, "cut-before-last": strings.Repeat("x", searchBytes-len(one)+1) + one, "none": "placeholder-", "empty": "", "end": pad + pad + two, "b/e": "nothing", "\xff\n": one,
 		"../" + filepath.Base(outside) + "/f": one,
 	} {
 		path := filepath.Join(dir, name)
@@ -36,7 +36,7 @@ func TestSearchNamesFiles(t *testing.T) {
 	}
 	defer root.Close()
 	got, more, err := Search(t.Context(), root, [][]byte{[]byte(one), []byte(two)})
-	if want := []string{"/a", "/b/c/d", "/between-pieces", "/end", "/\xff\n"}; err != nil || more || !slices.Equal(got, want) {
+	if want := []string{"/a", "/b/c/d", "/between-pieces", "/cut-before-last", "/cut-behind-first", "/end", "/\xff\n"}; err != nil || more || !slices.Equal(got, want) {
 		t.Errorf("%q, %v, %v; want %q", got, more, err, want)
 	}
 	for i := range maxFound {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -159,6 +160,33 @@ func TestI13_MainCommandsOutliveTheirGuest(t *testing.T) {
 		}
 		if len(kinds) != 3 || kinds[0].Restarts != 1 || kinds[1].Stage != agentclient.ExecStarted || kinds[2].Stage != agentclient.ExecDied {
 			t.Errorf("the events are %+v", kinds)
+		}
+	}
+}
+
+// TestI11_ResumedCommandsKeepToTheRoom that the host's disk has, as they did in the machine before.
+func TestI11_ResumedCommandsKeepToTheRoom(t *testing.T) {
+	t.Parallel()
+	const text = "output"
+	for room, lost := range map[int64]int64{0: int64(len(text)), math.MaxInt64: 0} {
+		k := &Keeper{Restart: state.Restart{When: state.RestartOnFailure}, Hold: true}
+		kept(t, k, state.MainJob, func(_ context.Context, o agentclient.ExecOptions) (agentclient.ExitStatus, error) {
+			o.OnStart()
+			return agentclient.ExitStatus{}, fmt.Errorf("%w: it crashed", agentclient.ErrAgentDead)
+		})
+		next := &Keeper{
+			Dir: k.Dir, Ctx: t.Context(), Work: new(sync.WaitGroup), Failed: func(err error) { t.Error(err) }, Event: func(Event) {},
+			Room: func() (int64, error) { return room, nil },
+			Agent: execFunc(func(_ context.Context, o agentclient.ExecOptions) (agentclient.ExitStatus, error) {
+				o.OnStart()
+				_, _ = io.WriteString(o.Stdout, text)
+				return agentclient.ExitStatus{}, nil
+			}),
+		}
+		must(t, next.Resume(k.Held()))
+		next.Work.Wait()
+		if j, err := state.ReadJob(k.Dir, state.MainJob); err != nil || j.LostBytes != lost {
+			t.Errorf("with room for %d bytes: %+v, %v; want %d lost", room, j, err, lost)
 		}
 	}
 }
