@@ -22,20 +22,20 @@ type program struct {
 // programs are all of them. Each takes -out.
 var programs = []program{
 	{"boot", []string{"scripts/bench-boot"}, "-n 10 -inner-n 5 -execs 30 -many 20 -beside 50", "-n 2 -execs 9 -many 0 -only here"},
-	{"sandboxes", []string{"scripts/bench-boot"}, "-many 1 -beside 50 -only many", "-many 3 -beside 5 -only many"},
+	{"sandboxes", []string{"scripts/bench-boot"}, "-many 1 -beside 50 -only many", "-many 2 -beside 5 -only many"},
 	{"net", []string{"bin/bench/net", "-gvproxy", "bin/gvproxy"}, "-rounds 5 -seconds 2",
-		"-rounds 2 -seconds 0.3 -only copy~relay,msb~sandbox~(mtu~65520),gvproxy,slirp4netns"},
+		"-rounds 1 -seconds 0.3 -only copy~relay,msb~sandbox~(mtu~65520),gvproxy,slirp4netns"},
 	{"flows", []string{"bin/bench/net", "-gvproxy", "bin/gvproxy", "-grow"}, "-rounds 3 -seconds 2 -only copy~relay,msb~sandbox~(mtu~65520),slirp4netns",
 		"-rounds 1 -seconds 0.3 -only copy~relay,msb~sandbox~(mtu~65520)"},
-	{"ports", []string{"bin/bench/ports", "-gvproxy", "bin/gvproxy", "-qemu", "qemu-system-x86_64"}, "-rounds 5", "-rounds 2 -seconds 0.3 -many 200"},
-	{"guest", []string{"bin/bench/guest"}, "", "-rounds 2 -n 50"},
-	{"life", []string{"bin/bench/life"}, "-rounds 5", "-rounds 2 -recorded 1000 -data 64"},
-	{"dns", []string{"bin/bench/dns", "-gvproxy", "bin/gvproxy"}, "-rounds 5", "-rounds 2 -seconds 1 -names 5000"},
+	{"ports", []string{"bin/bench/ports", "-gvproxy", "bin/gvproxy", "-qemu", "qemu-system-x86_64"}, "-rounds 5", "-rounds 1 -seconds 0.3 -many 200"},
+	{"guest", []string{"bin/bench/guest"}, "", "-rounds 1 -n 50"},
+	{"life", []string{"bin/bench/life"}, "-rounds 5", "-rounds 1 -recorded 1000 -data 64"},
+	{"dns", []string{"bin/bench/dns", "-gvproxy", "bin/gvproxy"}, "-rounds 5", "-rounds 1 -seconds 1 -names 5000"},
 	{"names", []string{"bin/bench/dns", "-gvproxy", "bin/gvproxy", "-grow"}, "-rounds 3 -names 1000000", "-rounds 1 -seconds 1 -names 10000"},
 	{"proxy", []string{"bin/bench/proxy"}, "-rounds 5", "-rounds 1 -seconds 1 -rows wrk,~10~conns|idle"},
 	{"capture", []string{"bin/bench/capture"}, "", "-rounds 1 -seconds 0.3 -mtu 65520 -msb="},
-	{"growth", []string{"bin/bench/growth"}, "", "-rounds 2 -flows 10000"},
-	{"mcp", []string{"scripts/bench-mcp"}, "", "-starts 5 -execs 10 -runs 1"},
+	{"growth", []string{"bin/bench/growth"}, "", "-rounds 1 -flows 10000"},
+	{"mcp", []string{"scripts/bench-mcp"}, "", "-starts 3 -execs 10 -runs 1"},
 }
 
 // arguments are those of a run; none where the program has nothing to do in it. A tilde stands for a space.
