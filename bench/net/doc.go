@@ -13,7 +13,10 @@
 //	go -C bench/peers build -o /tmp/gvproxy github.com/containers/gvisor-tap-vsock/cmd/gvproxy
 //	go run ./bench/net -gvproxy /tmp/gvproxy -seconds 3
 //
-// With -grow it measures downloads on 1 to 10,000 flows at once instead.
+// With -grow it measures downloads on 1 to 10,000 flows at once instead. The
+// source sends as soon as a flow is open, so that what a subject and the kernel
+// hold of each flow is full when the rates of all of them are taken: how long
+// many flows take until they run is not in these figures.
 //
 // It measures one machine's relations, not a network: nothing here shows
 // behaviour under loss or delay.

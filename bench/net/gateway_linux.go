@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -21,6 +22,7 @@ type loopback struct{ dialer net.Dialer }
 func (l *loopback) HandleTCP(ctx context.Context, f *netstack.TCPFlow) {
 	up, err := l.dialer.DialContext(ctx, "tcp", netAddr(f.Dst().Port()))
 	if err != nil {
+		fmt.Fprintf(os.Stderr, "bench/net: %v\n", err) // the client only sees that it was refused
 		f.Reject()
 		return
 	}

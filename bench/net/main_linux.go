@@ -27,6 +27,7 @@ type options struct {
 	profile string
 	out     string
 	grow    bool
+	most    int
 }
 
 func main() {
@@ -44,7 +45,8 @@ func main() {
 	flag.BoolVar(&o.trust, "trust", false, "internal")
 	flag.StringVar(&o.profile, "profile", "", "write CPU profiles of our gateway to this prefix")
 	flag.StringVar(&o.out, "out", "", "write every value to this file, for benchstat")
-	flag.BoolVar(&o.grow, "grow", false, "measure downloads on 1 to 10,000 flows at once instead")
+	flag.BoolVar(&o.grow, "grow", false, "measure downloads on more and more flows at once instead, from 1")
+	flag.IntVar(&o.most, "most", growth[len(growth)-1], "with -grow, the most flows")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench/net:", err)
@@ -59,6 +61,7 @@ const descriptors = 32 << 10
 func run(o options) error {
 	limit := syscall.Rlimit{Cur: descriptors, Max: descriptors}
 	_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
+	growth = slices.DeleteFunc(growth, func(n int) bool { return n > o.most })
 	switch o.role {
 	case "server":
 		return server()

@@ -102,7 +102,7 @@ func (p *process) cpu() time.Duration {
 func self(o options, role string) *exec.Cmd {
 	exe, _ := os.Executable()
 	return exec.Command(exe, "-role", role, "-base", strconv.Itoa(o.base), "-target", o.target,
-		"-seconds", fmt.Sprint(o.seconds), "-mtu", strconv.Itoa(o.mtu), "-large="+strconv.FormatBool(o.large),
+		"-seconds", fmt.Sprint(o.seconds), "-most", strconv.Itoa(o.most), "-mtu", strconv.Itoa(o.mtu), "-large="+strconv.FormatBool(o.large),
 		"-trust="+strconv.FormatBool(o.trust), "-tap="+strconv.FormatBool(o.tap), "-profile", o.profile)
 }
 

@@ -26,7 +26,7 @@ var programs = []program{
 	{"net", []string{"bin/bench/net", "-gvproxy", "bin/gvproxy"}, "-rounds 5 -seconds 2",
 		"-rounds 1 -seconds 0.3 -only copy~relay,msb~sandbox~(mtu~65520),gvproxy,slirp4netns"},
 	{"flows", []string{"bin/bench/net", "-gvproxy", "bin/gvproxy", "-grow"}, "-rounds 3 -seconds 2 -only copy~relay,msb~sandbox~(mtu~65520),slirp4netns",
-		"-rounds 1 -seconds 0.3 -only copy~relay,msb~sandbox~(mtu~65520)"},
+		"-rounds 1 -seconds 0.3 -most 1000 -only copy~relay,msb~sandbox~(mtu~65520)"},
 	{"ports", []string{"bin/bench/ports", "-gvproxy", "bin/gvproxy", "-qemu", "qemu-system-x86_64"}, "-rounds 5", "-rounds 1 -seconds 0.3 -many 200"},
 	{"guest", []string{"bin/bench/guest"}, "", "-rounds 1 -n 50"},
 	{"life", []string{"bin/bench/life"}, "-rounds 5", "-rounds 1 -recorded 1000 -data 64"},
