@@ -55,12 +55,14 @@ func (r *report) judge() {
 		add("agentd on disk", "MB", f.spread(seriesAgent).Max*(1<<20)/1e6, maxAgent)
 	}
 	f := r.Inner
-	for series, bound := range map[string]float64{guestwork.Meta: guestwork.MinMetaRatio, guestwork.Read: guestwork.MinReadRatio} {
+	ofDisk := func(series string, bound float64) {
 		if len(f[diskPrefix+series]) > 0 {
 			got := f.spread(series).Median / f.spread(diskPrefix+series).Median
 			r.Targets = append(r.Targets, target{What: "libkrun: -v directory, of the guest's disk: " + series, Unit: "x", Got: got, Bound: bound, Reached: got >= bound})
 		}
 	}
+	ofDisk(guestwork.Meta, guestwork.MinMetaRatio)
+	ofDisk(guestwork.Read, guestwork.MinReadRatio)
 	if len(f[seriesSupervisor]) == 0 { // there is no inner run, or it is of work alone
 		return
 	}

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -74,7 +73,7 @@ func everyClosed(t *testing.T, variable string) {
 			files = append(files, f)
 		}
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestExecutedAgain$")
-		cmd.Env = append(slices.Clone(os.Environ()), variable+"="+strings.Join(names, " "))
+		cmd.Env = append(os.Environ(), variable+"="+strings.Join(names, " "))
 		cmd.ExtraFiles = files
 		out, err := cmd.CombinedOutput()
 		const want = "plan of the next machine <nil> /dev/null <nil> /dev/null <nil> lock <nil>."
