@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"runtime"
 	"strings"
@@ -370,10 +371,14 @@ func TestI11_GuestFloodsTakeNoMemory(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	var after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 8<<20 {
+	grown := int64(math.MaxInt64)
+	for end := time.Now().Add(10 * time.Second); grown > 8<<20 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		var after runtime.MemStats // the fake agent, in this process too, may learn of the end a little later
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		grown = int64(after.HeapAlloc) - int64(before.HeapAlloc)
+	}
+	if grown > 8<<20 {
 		t.Errorf("64 MiB of output left %d bytes behind", grown)
 	}
 }
