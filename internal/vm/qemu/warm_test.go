@@ -132,6 +132,9 @@ func TestI18_CopiesDrawTheSameUntilReseeded(t *testing.T) {
 			if drawn[got] {
 				return
 			}
+			if len(got) != len("01234567-89ab-cdef-0123-456789abcdef") {
+				t.Fatalf("drew %q", got)
+			}
 			drawn[got] = m.Restored() // a busy machine may have booted it
 		}
 	}
