@@ -23,7 +23,7 @@ import (
 // host that stands still takes no other test's result with it then.
 func TestLibkrun(t *testing.T) {
 	if vm.ProbeKVM() == nil {
-		s := &vmtest.Suite{Backend: New(Config{CacheDir: scratch, Program: vmmtest.Program(t)}), Root: vmtest.Root(t, scratch)}
+		s := &vmtest.Suite{Backend: New(Config{CacheDir: kernelCache(scratch), Program: vmmtest.Program(t)}), Root: vmtest.Root(t, scratch)}
 		for _, test := range tests(s) { // one by one: in an emulated host nothing is gained by more
 			t.Run(test.name, test.run)
 		}
@@ -45,6 +45,15 @@ func TestLibkrun(t *testing.T) {
 	}
 }
 
+// kernelCache is where a test's machines find their kernel: dir, but in an emulated host, where to make and hash one takes as
+// long as to boot a guest, a directory for all processes.
+func kernelCache(dir string) string {
+	if os.Getenv(emuhost.Env) != "" {
+		return "/tmp/kernel"
+	}
+	return dir
+}
+
 // program is a file with the small program.
 func program(t *testing.T) string {
 	t.Helper()
@@ -58,7 +67,7 @@ func program(t *testing.T) string {
 
 // startsInTheSmallProgram looks at the VMM's process, which libkrun has taken over.
 func startsInTheSmallProgram(t *testing.T, s *vmtest.Suite) {
-	for name, b := range map[string]vm.Backend{"/memfd:msb-vmm (deleted)": s.Backend, exe(t): New(Config{CacheDir: scratch})} {
+	for name, b := range map[string]vm.Backend{"/memfd:msb-vmm (deleted)": s.Backend, exe(t): New(Config{CacheDir: kernelCache(scratch)})} {
 		m, err := b.Start(t.Context(), vmtest.Spec(t, s.Root))
 		if err != nil {
 			t.Fatal(err)

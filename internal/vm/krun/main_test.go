@@ -24,6 +24,6 @@ func TestMain(m *testing.M) {
 			os.Exit(Main())
 		}
 	}
-	vmtest.MaybeSupervise(func(dir string) vm.Backend { return New(Config{CacheDir: dir}) })
+	vmtest.MaybeSupervise(func(dir string) vm.Backend { return New(Config{CacheDir: kernelCache(dir)}) })
 	os.Exit(vmtest.Run(m, &scratch))
 }
