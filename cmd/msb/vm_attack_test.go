@@ -209,12 +209,25 @@ func floods() []attack {
 		{name: "I2_NoDeviceLeadsToTheHost", script: `ls /dev; ls /sys/class/net; ls -d /dev/vsock /dev/vhost* /dev/mem /dev/port 2>/dev/null | sed 's/^/REACHED /'
 			cat /proc/mounts | grep -i -e 9p -e virtiofs -e nfs | sed 's/^/REACHED /'
 			cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline /proc/cmdline 2>/dev/null | tr '\0' '\n' | grep -e '` + noEcho(asMSB) + `' -e '` + noEcho(scratch) + `' | sed 's/^/REACHED /'
-			for d in /sys/block/vd*; do n=$(tr : ' ' < $d/dev); mknod /tmp/disk b $n; grep -c '` + noEcho(scratch) + `' /tmp/disk | grep -v '^0$' | sed 's/^/REACHED the host: /'; rm /tmp/disk; done; true`},
+			for d in /sys/block/vd*; do n=$(tr : ' ' < $d/dev); mknod /tmp/disk b $n
+				tr -s '\0' '\n' < /tmp/disk | grep -F -e '` + twoWords(scratch) + `' -e '` + twoWords(imagesOwn) + `' | sed 's/.*` + noEcho(imagesOwn) + `.*/its image/; t; s/^/REACHED the host: /'
+				rm /tmp/disk; done; true`,
+			outside: func(t *testing.T, _ *sight, out string) {
+				if !strings.Contains(out, "its image") {
+					t.Errorf("it can't read its own disks, so that it finds nothing of the host's on them: %s", out)
+				}
+			}},
 	}
 }
 
+// imagesOwn is text that the disk of the built-in image has.
+const imagesOwn = "root:x:0:0:"
+
 // noEcho is a pattern for text that does not match itself.
 func noEcho(text string) string { return text[:len(text)-1] + "[" + text[len(text)-1:] + "]" }
+
+// twoWords is what a shell takes for text, which it does not match itself.
+func twoWords(text string) string { return text[:1] + "''" + text[1:] }
 
 // statusKiB is a line of a process's status, in KiB.
 func statusKiB(t *testing.T, pid int, key string) int {

@@ -31,7 +31,7 @@ func debianLayer(t *testing.T) string {
 		"--variant=essential", "--format=tar", "--include=" + clientPackages,
 		"--setup-hook=mkdir -p \"$1\"/usr/share/man/man1 \"$1\"/usr/share/man/man7", // Java's scripts link into them
 		"--aptopt=Acquire::Languages \"none\"", "--aptopt=APT::Install-Recommends \"false\"",
-		"--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
+		"--dpkgopt=force-unsafe-io", "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
 		"bookworm",
 	}
 	cache, err := os.UserCacheDir()
@@ -60,16 +60,16 @@ func debianLayer(t *testing.T) string {
 	return path
 }
 
-// guestClients fetch $URL with the header "Authorization: Bearer $TOKEN" and print the body.
+// guestClients fetch $URL with the header "Authorization: Bearer $TOKEN" and print the body. Where the processor is emulated,
+// Java takes half of the time if it compiles nothing.
 var guestClients = map[string]string{
-	"curl":    `curl -sS -H "Authorization: Bearer $TOKEN" "$URL"`,
-	"wget":    `wget -q -O - --header="Authorization: Bearer $TOKEN" "$URL"`,
-	"Python":  `python3 -c 'import os, urllib.request as u; e = os.environ; print(u.urlopen(u.Request(e["URL"], headers={"Authorization": "Bearer " + e["TOKEN"]})).read().decode())'`,
-	"Node":    `node -e 'require("https").get(process.env.URL, {headers: {Authorization: "Bearer " + process.env.TOKEN}}, r => r.pipe(process.stdout)).on("error", e => { console.error(e); process.exit(1) })'`,
-	"fetch":   `node -e 'fetch(process.env.URL, {headers: {Authorization: "Bearer " + process.env.TOKEN}}).then(r => r.text()).then(console.log, e => { console.error(e); process.exit(1) })'`,
-	"Go":      `msb-tour get -H "Authorization: Bearer $TOKEN" "$URL"`,
-	"Java":    `ant -q -f /get.xml > /tmp/ant 2>&1 && cat /tmp/got || { cat /tmp/ant; exit 1; }`,
-	"keytool": `keytool -list -cacerts -storepass changeit 2>/dev/null | grep -q msb-sandbox && echo '{"header_sha256": {"Authorization": "'$(printf %s "$WANT")'"}}'`,
+	"curl":   `curl -sS -H "Authorization: Bearer $TOKEN" "$URL"`,
+	"wget":   `wget -q -O - --header="Authorization: Bearer $TOKEN" "$URL"`,
+	"Python": `python3 -c 'import os, urllib.request as u; e = os.environ; print(u.urlopen(u.Request(e["URL"], headers={"Authorization": "Bearer " + e["TOKEN"]})).read().decode())'`,
+	"Node":   `node -e 'require("https").get(process.env.URL, {headers: {Authorization: "Bearer " + process.env.TOKEN}}, r => r.pipe(process.stdout)).on("error", e => { console.error(e); process.exit(1) })'`,
+	"fetch":  `node -e 'fetch(process.env.URL, {headers: {Authorization: "Bearer " + process.env.TOKEN}}).then(r => r.text()).then(console.log, e => { console.error(e); process.exit(1) })'`,
+	"Go":     `msb-tour get -H "Authorization: Bearer $TOKEN" "$URL"`,
+	"Java":   `ANT_OPTS='-Xint -XX:+UseSerialGC' ant -q -f /get.xml > /tmp/ant 2>&1 && cat /tmp/got || { cat /tmp/ant; exit 1; }`,
 }
 
 const antGet = `<project default="get"><property environment="env"/><target name="get">
@@ -95,7 +95,7 @@ func TestVMDebianClientsNeverSeeSecrets(t *testing.T) {
 	script.WriteString("echo '<seen>'; env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'; echo \"token=$TOKEN\"; echo '</seen>'\n")
 	sum := sha256.Sum256([]byte("Bearer " + value))
 	want := hex.EncodeToString(sum[:])
-	got := vmRun(t, "-q", "--policy", policy, "--memory", "1G", "-e", "URL=https://echo.msb.internal/", "-e", "WANT="+want, ref, "sh", "-c", script.String())
+	got := vmRun(t, "-q", "--policy", policy, "--memory", "1G", "-e", "URL=https://echo.msb.internal/", ref, "sh", "-c", script.String())
 	if got.code != 0 || got.err != "" {
 		t.Errorf("exit %d, said %q", got.code, got.err)
 	}
