@@ -22,7 +22,7 @@ func TestBundlesRunMSB(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := finish(t, exec.CommandContext(t.Context(), "go", "run", "../../packaging/mcpb", "-root", "../..", "-msb", self, "-version", "0.0.1", "-o", file)); r.code != 0 {
+	if r := finish(t, exec.CommandContext(t.Context(), "go", "run", "-trimpath", "../../packaging/mcpb", "-root", "../..", "-msb", self, "-version", "0.0.1", "-o", file)); r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
 	unzip(t, file, dir)

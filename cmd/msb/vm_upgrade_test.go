@@ -21,7 +21,7 @@ func TestI13_VMUpgradesUnderRunningSandboxes(t *testing.T) {
 	dir, env := otherHome(t)
 	installed := filepath.Join(t.TempDir(), "msb")
 	for file, version := range map[string]string{installed: "1.0.0-older", installed + ".new": "1.0.1-newer"} {
-		build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w -X main.version="+version, "-o", file, ".")
+		build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w -X main.version="+version, "-o", file, ".")
 		if r := finish(t, build); r.code != 0 {
 			t.Fatalf("%+v", r)
 		}

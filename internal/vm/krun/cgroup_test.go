@@ -12,17 +12,23 @@ import (
 	"github.com/msb-project/msb/internal/vm/vmtest/emuhost"
 )
 
-// TestI8_CgroupsInAnEmulatedHost runs vm/runner's test of the VMM's control group where the kernel has them, whatever
-// this machine's own are.
-func TestI8_CgroupsInAnEmulatedHost(t *testing.T) {
+// cgroupsTest builds vm/runner's tests, of which an emulated host, whatever this machine's kernel has, runs that of the
+// VMM's control group.
+func cgroupsTest(t *testing.T) string {
+	t.Helper()
 	program := filepath.Join(t.TempDir(), "runner.test")
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", program, "github.com/msb-project/msb/internal/vm/runner")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-trimpath", "-vet=off", "-ldflags=-w", "-o", program, "github.com/msb-project/msb/internal/vm/runner")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	const name = "TestI8_CgroupBoundsTheVMM"
-	out, exit := emuhost.RunFresh(t, map[string]string{"/runner.test": program}, 200*time.Second,
-		"MSB_TEST_MOUNT_CGROUPS=1", "/runner.test", "-test.v", "-test.timeout=5m", "-test.run=^"+name+"$")
+	return program
+}
+
+const boundTheVMM = "I8_CgroupBoundsTheVMM"
+
+func cgroupsBoundTheVMM(t *testing.T, hosts *emuhost.Hosts) {
+	const name = "Test" + boundTheVMM
+	out, exit := hosts.Run(t, 200*time.Second, "MSB_TEST_MOUNT_CGROUPS=1", "/runner.test", "-test.v", "-test.timeout=5m", "-test.run=^"+name+"$")
 	t.Log(out)
 	if exit != 0 || !strings.Contains(out, "--- PASS: "+name) {
 		t.Errorf("exit code %d in the emulated host, want that it passed", exit)

@@ -27,9 +27,11 @@ func TestLibkrun(t *testing.T) {
 		for _, test := range tests(s) { // one by one: in an emulated host nothing is gained by more
 			t.Run(test.name, test.run)
 		}
+		cgroups := emuhost.NewHosts(t, map[string]string{"/runner.test": cgroupsTest(t)})
+		t.Run(boundTheVMM, func(t *testing.T) { cgroupsBoundTheVMM(t, cgroups) })
 		return
 	}
-	hosts := emuhost.NewHosts(t, map[string]string{"/krun.test": exe(t), "/vmm": program(t), "/root.ext4": vmtest.Root(t, scratch)})
+	hosts := emuhost.NewHosts(t, map[string]string{"/krun.test": exe(t), "/vmm": program(t), "/root.ext4": vmtest.Root(t, scratch), "/runner.test": cgroupsTest(t)})
 	for _, test := range tests(nil) {
 		if test.name == consoleBound {
 			continue
@@ -43,6 +45,7 @@ func TestLibkrun(t *testing.T) {
 			}
 		})
 	}
+	t.Run(boundTheVMM, func(t *testing.T) { cgroupsBoundTheVMM(t, hosts) })
 }
 
 // kernelCache is where a test's machines find their kernel: dir, but in an emulated host, where to make and hash one takes as

@@ -191,7 +191,7 @@ func greedy(what string) {
 const mountCgroupsEnv = "MSB_TEST_MOUNT_CGROUPS"
 
 // TestI8_CgroupBoundsTheVMM takes too much in a group, and without one. It runs where groups are delegated, and in an
-// emulated host by TestI8_CgroupsInAnEmulatedHost (vm/krun).
+// emulated host by TestLibkrun (vm/krun).
 func TestI8_CgroupBoundsTheVMM(t *testing.T) {
 	if os.Getenv(mountCgroupsEnv) != "" {
 		err := errors.Join(unix.Mount("cgroup2", cgroupMount, "cgroup2", 0, ""),
