@@ -27,8 +27,9 @@ func TestLibkrun(t *testing.T) {
 		for _, test := range tests(s) { // one by one: in an emulated host nothing is gained by more
 			t.Run(test.name, test.run)
 		}
-		cgroups := emuhost.NewHosts(t, map[string]string{"/runner.test": cgroupsTest(t)})
-		t.Run(boundTheVMM, func(t *testing.T) { cgroupsBoundTheVMM(t, cgroups) })
+		t.Run(boundTheVMM, func(t *testing.T) {
+			cgroupsBoundTheVMM(t, emuhost.NewHosts(t, map[string]string{"/runner.test": cgroupsTest(t)}))
+		})
 		return
 	}
 	hosts := emuhost.NewHosts(t, map[string]string{"/krun.test": exe(t), "/vmm": program(t), "/root.ext4": vmtest.Root(t, scratch), "/runner.test": cgroupsTest(t)})
