@@ -5,10 +5,12 @@ GO ?= go
 FUZZTIME ?= 30s
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
+# Linters, tests and what they build compile as the build does: each takes from the cache what another one compiled.
+export GOFLAGS := $(shell $(GO) env GOFLAGS) -trimpath
 # A scripted caller (CI, a pipe) gets every `go test` line; a person at a terminal gets them as well.
 # Half an hour for a package: a busy machine takes ten times as long as an idle one.
-# Vet runs with the linters. Paths are trimmed as in the build, so that both share what was compiled, and nothing debugs these programs.
-GOTEST_FLAGS := -count=1 -timeout 30m -vet=off -trimpath -ldflags=-w
+# Vet runs with the linters, and nothing debugs these programs.
+GOTEST_FLAGS := -count=1 -timeout 30m -vet=off -ldflags=-w
 GOTEST := $(GO) test $(GOTEST_FLAGS)
 
 .PHONY: help run test test-quick build setup lint test-fast test-differential test-vm test-clock probe-confinement record-calls test-cross fuzz bench bench-boot bench-net bench-ports bench-life bench-dns bench-proxy bench-latency bench-capture bench-mcp generate mcpb clean test-oracle test-memory

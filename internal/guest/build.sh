@@ -20,8 +20,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # With cgo where msb is built with it: it loads libkrun. Not compressed, since each start copies it.
+cgo=$(go env CGO_ENABLED)
 vmm=vmm-$arch-static
-[ "$(go env CGO_ENABLED)" = 0 ] || vmm=vmm-$arch-cgo
+[ "$cgo" = 0 ] || vmm=vmm-$arch-cgo
 if [ "$(go env GOOS)" = linux ]; then
 	mkdir -p "$out"
 	go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$work/$vmm" ./internal/vm/vmm
@@ -37,7 +38,7 @@ go build -trimpath -buildvcs=false -tags grpcnotrace \
 	-ldflags "-s -w -X github.com/msb-project/msb/agentd.Version=$version" -o "$work/agentd" ./agentd/guest/agentd
 go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags '-s -w' -o "$work/msb-tour" ./agentd/guest/tour
 unset GOOS GOARCH
-go build -trimpath -buildvcs=false -o "$work/mkparts" ./internal/guest/mkparts
+CGO_ENABLED=$cgo go build -trimpath -buildvcs=false -o "$work/mkparts" ./internal/guest/mkparts
 
 stamp=$(cat "$work/agentd" "$work/msb-tour" "$work/mkparts" "$busybox" | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$out/.stamp-$arch" 2>/dev/null)" = "$stamp" ] &&
