@@ -96,20 +96,34 @@ FAULTS ?= all
 test-faults: guest ## a fault at each step of each verb that writes state, and every two verbs at once (an hour); FAULTS=start,stop: of these
 	MSB_TEST_FAULTS=$(FAULTS) $(GOTEST) -v -timeout 3h ./sandbox -run '^TestI13_(FaultsAtEveryStepLoseNothing|ConcurrentVerbsAreSerialised|KilledRestoresLeaveOneInstant)$$'
 
-# An emulated host takes one processor, and only one runs at a time: libkrun's own tests, then those of msb with libkrun. An
-# emulated guest takes another; they run beside it, those that mostly wait beside those that don't.
+# Four at a time, the longest first: an emulated host takes one processor, most others wait for a part of their time.
 # The last line tells how often an emulated host, or a sandbox in one, had to be started again.
 VM_WAITING := ^TestVM(Lifetimes|DamagedCachesAreHealed|SDKIsAModule|OtherServersRunInside|RestartsOfACommand|CrashedGuestsRestart|ServicesComeBack)$$
+VM_TESTS := vm-krun vm-msb vm-sandbox vm-msb-hosts vm-msb-first vm-msb-waiting vm-qemu vm-agentd
 GOTEST_VM := $(GOTEST) -tags vmtest -p 1 -timeout 25m
+.PHONY: $(VM_TESTS)
 test-vm: export MSB_TEST_RETRIES = $(CURDIR)/bin/vm-retries
 test-vm: ## the tests that boot real guests (QEMU emulation, libkrun inside an emulated host)
 	@mkdir -p bin && : > $$MSB_TEST_RETRIES
-	($(GOTEST) ./internal/vm/krun; krun=$$?; $(GOTEST_VM) -run 'VM' -skip '^TestVM' ./cmd/msb && exit $$krun) & host=$$!; \
-	($(GOTEST) ./internal/vm/qemu; qemu=$$?; $(GOTEST_VM) -run '$(VM_WAITING)' ./cmd/msb; waiting=$$?; \
-	$(GOTEST_VM) -run 'VM' ./agentd ./sandbox && exit $$((qemu + waiting))) & small=$$!; \
-	$(GOTEST_VM) -run '^TestVM' -skip '$(VM_WAITING)' ./cmd/msb; guests=$$?; \
-	wait $$host; host=$$?; wait $$small; exit $$((host + $$? + guests))
+	@$(MAKE) --no-print-directory -k -j 4 $(VM_TESTS)
 	@cat $$MSB_TEST_RETRIES; echo "test-vm: $$(wc -l < $$MSB_TEST_RETRIES) retries of emulated hosts"
+
+vm-krun:
+	$(GOTEST) ./internal/vm/krun
+vm-msb:
+	$(GOTEST_VM) -run '^TestVM' -skip '^TestVM[A-D]|$(VM_WAITING)' ./cmd/msb
+vm-sandbox:
+	$(GOTEST_VM) -run 'VM' ./sandbox
+vm-msb-hosts:
+	$(GOTEST_VM) -run 'VM' -skip '^TestVM' ./cmd/msb
+vm-msb-first:
+	$(GOTEST_VM) -run '^TestVM[A-D]' -skip '$(VM_WAITING)' ./cmd/msb
+vm-msb-waiting:
+	$(GOTEST_VM) -run '$(VM_WAITING)' ./cmd/msb
+vm-qemu:
+	$(GOTEST) ./internal/vm/qemu
+vm-agentd:
+	$(GOTEST_VM) -run 'VM' ./agentd
 
 .PHONY: test-tools
 test-tools: guest ## tsc and vite in their watch modes, and cargo, in a directory of the host (root; some minutes)
