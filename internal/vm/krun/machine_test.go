@@ -24,9 +24,6 @@ import (
 func TestLibkrun(t *testing.T) {
 	if vm.ProbeKVM() == nil {
 		s := &vmtest.Suite{Backend: New(Config{CacheDir: kernelCache(scratch), Program: vmmtest.Program(t)}), Root: vmtest.Root(t, scratch)}
-		if os.Getenv(emuhost.Env) != "" {
-			s.ConsoleLines = 17_000 // more than one file: libkrun takes 16 bytes at a time
-		}
 		for _, test := range tests(s) { // one by one: in an emulated host nothing is gained by more
 			t.Run(test.name, test.run)
 		}
@@ -37,6 +34,9 @@ func TestLibkrun(t *testing.T) {
 	}
 	hosts := emuhost.NewHosts(t, map[string]string{"/krun.test": exe(t), "/vmm": program(t), "/root.ext4": vmtest.Root(t, scratch), "/runner.test": cgroupsTest(t)})
 	for _, test := range tests(nil) {
+		if test.name == consoleBound {
+			continue
+		}
 		t.Run(test.name, func(t *testing.T) {
 			out, exit := hosts.Run(t, 4*time.Minute, vmtest.RootEnv+"=/root.ext4", vmmtest.Env+"=/vmm", "/krun.test",
 				"-test.v", "-test.timeout=5m", "-test.run=^TestLibkrun$/^"+test.name+"$")
@@ -105,6 +105,10 @@ func exe(t *testing.T) string {
 	return path
 }
 
+// consoleBound needs 240,000 exits of the guest, which has its console in pieces of 16 bytes: in an emulated host even what
+// fills one of the two files, 68,000, takes more than four minutes. The bound is package runner's, and QEMU's guests test it.
+const consoleBound = "ConsoleLogIsBounded"
+
 type machineTest struct {
 	name string
 	run  func(*testing.T)
@@ -126,7 +130,7 @@ func tests(s *vmtest.Suite) []machineTest {
 		{"KilledByAnotherIsReported", s.KilledByAnotherIsReported},
 		{"GuestHasAConsoleAndAClock", s.GuestHasAConsoleAndAClock},
 		{"ClockKeepsTime", s.ClockKeepsTime},
-		{"ConsoleLogIsBounded", s.ConsoleLogIsBounded},
+		{consoleBound, s.ConsoleLogIsBounded},
 		{"GuestsSetTheTimersDeadline", func(t *testing.T) { guestsSetTheTimersDeadline(t, s) }},
 		{"I8_StartsInTheSmallProgram", func(t *testing.T) { startsInTheSmallProgram(t, s) }},
 		{"I13_KillingTheSupervisorTakesTheVMMAlong", s.KillingTheSupervisorTakesTheVMMAlong},

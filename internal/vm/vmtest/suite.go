@@ -16,8 +16,6 @@ type Suite struct {
 	Root string
 	// Serials is true where the guest sees Disk.ID as the disk's serial.
 	Serials bool
-	// ConsoleLines of 64 bytes are more than a console's log files may hold; 0 is more than both.
-	ConsoleLines int
 }
 
 func (s *Suite) spec(t testing.TB) vm.Spec {
