@@ -31,6 +31,7 @@ const (
 	execTimeout = 15 * time.Minute
 	workTimeout = 10 * time.Minute
 	maxHosts    = 12
+	maxFrozen   = 4 // hosts that freeze in one job, until it is given up
 )
 
 // answerMark begins the one line of a job's output that is for this program.
@@ -49,16 +50,21 @@ func measureInner(ctx context.Context, o *options) (all values, err error) {
 	}
 	in := &inside{scope: scope, files: files, options: o}
 	all = values{}
+	givenUp := map[string]bool{}
 	for _, job := range in.jobs() {
-		err := in.both(ctx, job, all)
-		if errors.Is(err, errNoHost) && len(all) > 0 {
-			progress("%v: the table holds what was measured before", err)
-			break
+		if givenUp[job] {
+			continue
 		}
-		if err != nil {
+		if err := in.both(ctx, job, all); err == nil {
+			progress("done: %s", job)
+		} else if givenUp[job] = errors.Is(err, errNoHost); givenUp[job] {
+			progress("%s is given up: %v", job, err)
+		} else {
 			return nil, err
 		}
-		progress("done: %s", job)
+	}
+	if len(all) == 0 {
+		return nil, errNoHost
 	}
 	return all, nil
 }
@@ -135,7 +141,7 @@ func (in *inside) sides() []string {
 }
 
 // errNoHost says that no further host is tried.
-var errNoHost = fmt.Errorf("%d emulated hosts gave no answer", maxHosts)
+var errNoHost = fmt.Errorf("%d emulated hosts in one job, or %d in all, gave no answer", maxFrozen, maxHosts)
 
 // errFrozen says that the emulated host gave no answer; there is none any more then.
 var errFrozen = errors.New("the emulated host gave no answer")
@@ -159,7 +165,7 @@ func (in *inside) both(ctx context.Context, job string, all values) error {
 }
 
 func (in *inside) done(ctx context.Context, job, side string) (values, error) {
-	for {
+	for range maxFrozen {
 		if err := in.boot(ctx); err != nil {
 			return nil, err
 		}
@@ -175,6 +181,7 @@ func (in *inside) done(ctx context.Context, job, side string) (values, error) {
 		}
 		return f, err
 	}
+	return nil, errNoHost
 }
 
 func (in *inside) ask(ctx context.Context, job, side string) (values, error) {

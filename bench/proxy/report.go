@@ -114,13 +114,14 @@ func (r *row) print(table *tabwriter.Writer, set *figures.Set, all []*contestant
 	}
 	order := slices.Clone(all)
 	for range rounds {
-		for _, c := range order {
+		for _, c := range slices.Clone(order) {
 			values, err := r.measure(c)
 			if err != nil && c.name == figures.OfMsb {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
-			if err != nil { // a peer that can't do it has no value
+			if err != nil { // a peer that can't do it has no value, and isn't asked again
 				fmt.Fprintf(os.Stderr, "left out: %s, %s: %v\n", c.name, r.figures[0].name, err)
+				order = slices.DeleteFunc(order, func(o *contestant) bool { return o == c })
 				values = slices.Repeat([]float64{math.NaN()}, len(r.figures))
 			}
 			for i, v := range values {
@@ -231,8 +232,13 @@ func median(ctx context.Context, to *contestant) (float64, error) {
 	return figures.Median(times), nil
 }
 
+// bulkTimeout is for three downloads. mitmproxy 8, which keeps whole bodies, takes one to two minutes for each.
+const bulkTimeout = 30 * time.Second
+
 // bulk is the best of three downloads.
 func bulk(ctx context.Context, to *contestant) (float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, bulkTimeout)
+	defer cancel()
 	best := 0.0
 	for range 3 {
 		c := client()
