@@ -49,6 +49,7 @@ func TestFlagsReachTheSandbox(t *testing.T) {
 	dir := t.TempDir()
 	policy := filepath.Join(dir, "policy.toml")
 	floor := filepath.Join(dir, "floor.toml")
+	pcap := filepath.Join(dir, "c")
 	for path, text := range map[string]string{
 		policy: "version = 1\n[sandbox]\nimage = \"alpine:3.20\"\ncpus = 3\nmemory = \"2G\"\ncommand = [\"of\", \"the policy\"]\n",
 		floor:  "version = 1\n",
@@ -107,7 +108,7 @@ func TestFlagsReachTheSandbox(t *testing.T) {
 		"-u=1000:7":                {"DirectoryUser": "1000:7"},
 		"-e=A=b":                   {}, // of the one command
 		"-w=/x -i --timeout=3s -q": {},
-		"--pcap=/tmp/c --pcap-off --pcap-size=2M --pcap-age=1h --pcap-keep=7": {"Pcap": "/tmp/c", "PcapOptions": sandbox.PcapOptions{Off: true, MaxBytes: 2 << 20, MaxAge: time.Hour, Keep: 7}},
+		"--pcap=" + pcap + " --pcap-off --pcap-size=2M --pcap-age=1h --pcap-keep=7": {"Pcap": pcap, "PcapOptions": sandbox.PcapOptions{Off: true, MaxBytes: 2 << 20, MaxAge: time.Hour, Keep: 7}},
 		named + " -l=team=web -l=x":          {"Labels": map[string]string{"team": "web", "x": ""}},
 		named + " -d --restart=on-failure:3": {"Restart": mustRestart(t, "on-failure:3")},
 		named + " -e=A=b":                    {"Env": []string{"A=b"}},
