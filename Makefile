@@ -24,8 +24,7 @@ run: setup build ## set up what is missing, then run the command of policy.toml 
 test-quick: guest ## in an edit loop: vet everything, test the packages that differ from upstream, without the race detector
 	@scripts/test-quick
 
-test: setup-test build test-fast ## set up what is missing, then pass every test (fast ones first)
-	@$(MAKE) --no-print-directory test-vm BESIDE=beside-vm
+test: setup-test build lint test-fast test-cross test-vm ## set up what is missing, then pass every test (fast ones first)
 
 build: guest ## build bin/msb with the guest parts inside
 	@$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/msb ./cmd/msb
@@ -108,16 +107,12 @@ test-faults: guest ## a fault at each step of each verb that writes state, and e
 VM_WAITING := ^TestVM(Lifetimes|DamagedCachesAreHealed|SDKIsAModule|OtherServersRunInside|RestartsOfACommand|CrashedGuestsRestart|ServicesComeBack)$$
 VM_TESTS := vm-krun vm-msb vm-sandbox vm-msb-hosts vm-msb-first vm-msb-waiting vm-qemu vm-agentd
 GOTEST_VM := $(GOTEST) -tags vmtest -p 1 -timeout 25m
-.PHONY: beside-vm $(VM_TESTS)
+.PHONY: $(VM_TESTS)
 test-vm: export MSB_TEST_RETRIES = $(CURDIR)/bin/vm-retries
 test-vm: ## the tests that boot real guests (QEMU emulation, libkrun inside an emulated host)
 	@mkdir -p bin && : > $$MSB_TEST_RETRIES
-	@$(MAKE) --no-print-directory -k -j $(words 1 2 3 4 $(BESIDE)) $(BESIDE) $(VM_TESTS)
+	@$(MAKE) --no-print-directory -k -j 4 $(VM_TESTS)
 	@cat $$MSB_TEST_RETRIES; echo "test-vm: $$(wc -l < $$MSB_TEST_RETRIES) retries of emulated hosts"
-
-# What make test does in the time that these wait.
-beside-vm:
-	@nice $(MAKE) --no-print-directory lint test-cross
 
 vm-krun:
 	$(GOTEST) ./internal/vm/krun
