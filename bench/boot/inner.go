@@ -140,7 +140,7 @@ func (in *inside) sides() []string {
 	return []string{"", peerPrefix}
 }
 
-// errNoHost says that no further host is tried.
+// errNoHost says that no further host is tried for a job.
 var errNoHost = fmt.Errorf("%d emulated hosts in one job, or %d in all, gave no answer", maxFrozen, maxHosts)
 
 // errFrozen says that the emulated host gave no answer; there is none any more then.

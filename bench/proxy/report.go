@@ -119,9 +119,11 @@ func (r *row) print(table *tabwriter.Writer, set *figures.Set, all []*contestant
 			if err != nil && c.name == figures.OfMsb {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
-			if err != nil { // a peer that can't do it has no value, and isn't asked again
-				fmt.Fprintf(os.Stderr, "left out: %s, %s: %v\n", c.name, r.figures[0].name, err)
+			if errors.Is(err, context.DeadlineExceeded) { // it is as slow in the next round
 				order = slices.DeleteFunc(order, func(o *contestant) bool { return o == c })
+			}
+			if err != nil { // a peer that can't do it has no value
+				fmt.Fprintf(os.Stderr, "left out: %s, %s: %v\n", c.name, r.figures[0].name, err)
 				values = slices.Repeat([]float64{math.NaN()}, len(r.figures))
 			}
 			for i, v := range values {
@@ -232,7 +234,7 @@ func median(ctx context.Context, to *contestant) (float64, error) {
 	return figures.Median(times), nil
 }
 
-// bulkTimeout is for three downloads. mitmproxy 8, which keeps whole bodies, takes one to two minutes for each.
+// bulkTimeout is for three downloads. mitmproxy 8, which keeps whole bodies, takes more than a minute for each.
 const bulkTimeout = 30 * time.Second
 
 // bulk is the best of three downloads.
